@@ -1,0 +1,54 @@
+# Every target sets itself up: it creates .venv and installs what it needs, again only when the requirements changed.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
+OUT    ?= runs/demo
+
+.PHONY: demo test test-all lint bench clean help
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make demo      learn a schedule, sample under it, write a picture ($(OUT))"
+	@echo "make test      lint and the fast tests"
+	@echo "make test-all  lint, all tests, all benchmarks at their kept sizes"
+	@echo "make lint      ruff and mypy"
+	@echo "make bench     the scripts in benchmarks/"
+	@echo "make clean     remove .venv and caches"
+
+demo: $(VENV)/.ready-run
+	$(BIN)/lwd demo --out $(OUT)
+
+test: lint
+	$(BIN)/python -m pytest -m "not slow"
+
+test-all: lint
+	$(BIN)/python -m pytest
+	$(MAKE) bench
+
+lint: $(VENV)/.ready-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.ready-dev
+	@for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script --json || exit 1; done
+
+clean:
+	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "lwd needs Python 3.11 or newer, but $(PYTHON) is $$($(PYTHON) --version 2>&1); run make PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# The stamp is written last, so an interrupted installation is taken up again.
+$(VENV)/.ready-run: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing lwd into $(VENV) (a minute or two the first time) ..."
+	$(PIP) install -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.ready-dev: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing lwd with its test tools into $(VENV) (a minute or two the first time) ..."
+	$(PIP) install -c constraints.txt -e '.[dev]'
+	@touch $@ $(VENV)/.ready-run

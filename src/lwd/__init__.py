@@ -1,0 +1,86 @@
+"""Learning When to Denoise: latent diffusion over several representations, each on its own learned clock."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from lwd.version import __version__
+
+if TYPE_CHECKING:
+    from lwd.errors import InputError, SolveError
+    from lwd.groups import Group, Layout
+    from lwd.guidance import AutoGuidance, ClassifierFree
+    from lwd.models.exact import Gaussian, GaussianMixture
+    from lwd.objective import FlowObjective, Losses
+    from lwd.path import Velocity, interpolate
+    from lwd.probe.surface import fit_schedule, path_objective
+    from lwd.sampler import flow_field, sample, seeded_noise
+    from lwd.schedule.base import Schedule
+    from lwd.schedule.fixed import Cascade, Offset, PiecewiseLinear, Synchronous
+    from lwd.schedule.io import load_schedule, parse_schedule, save_schedule, schedule_from_dict
+    from lwd.schedule.learned import Learnable, Polynomial, RhoAverage
+    from lwd.solver import Solution, solve
+
+# Names are imported on first use: `lwd --help` should not wait two seconds for torch.
+_ROOMS = {
+    "errors": ("InputError", "SolveError"),
+    "groups": ("Group", "Layout"),
+    "schedule.base": ("Schedule",),
+    "schedule.fixed": ("Cascade", "Offset", "PiecewiseLinear", "Synchronous"),
+    "schedule.learned": ("Learnable", "Polynomial", "RhoAverage"),
+    "schedule.io": ("load_schedule", "parse_schedule", "save_schedule", "schedule_from_dict"),
+    "path": ("Velocity", "interpolate"),
+    "objective": ("FlowObjective", "Losses"),
+    "probe.surface": ("fit_schedule", "path_objective"),
+    "solver": ("Solution", "solve"),
+    "sampler": ("flow_field", "sample", "seeded_noise"),
+    "guidance": ("AutoGuidance", "ClassifierFree"),
+    "models.exact": ("Gaussian", "GaussianMixture"),
+}
+_ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
+
+__all__ = [
+    "AutoGuidance",
+    "Cascade",
+    "ClassifierFree",
+    "FlowObjective",
+    "Gaussian",
+    "GaussianMixture",
+    "Group",
+    "InputError",
+    "Layout",
+    "Learnable",
+    "Losses",
+    "Offset",
+    "PiecewiseLinear",
+    "Polynomial",
+    "RhoAverage",
+    "Schedule",
+    "Solution",
+    "SolveError",
+    "Synchronous",
+    "Velocity",
+    "__version__",
+    "fit_schedule",
+    "flow_field",
+    "interpolate",
+    "load_schedule",
+    "parse_schedule",
+    "path_objective",
+    "sample",
+    "save_schedule",
+    "schedule_from_dict",
+    "seeded_noise",
+    "solve",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ROOM_OF:
+        raise AttributeError(f"module 'lwd' has no attribute {name!r}")
+    value = getattr(import_module(f"lwd.{_ROOM_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,20 @@
+"""What a user can get wrong, as one exception that the command line turns into one readable line."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class InputError(ValueError):
+    """Something handed to lwd is not usable; the message says what was given, what is allowed, what to write."""
+
+
+class SolveError(RuntimeError):
+    """The ODE could not be integrated; the message says where it stopped and what to change."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A clause that lists the known names and, if one is close, suggests it."""
+    known = list(known)
+    close = get_close_matches(name, known, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    return f"known: {', '.join(known)}{hint}"

@@ -1,0 +1,145 @@
+"""The corrected flow objective, its kinetic regulariser, and the two auxiliary terms of the final training."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cosine_similarity
+
+from lwd.errors import InputError, nearest
+from lwd.groups import Layout
+
+Reduction = Literal["channels", "groups"]
+WeightGradient = Literal["exact", "stop", "none"]
+
+
+@dataclass(frozen=True)
+class Losses:
+    """The total to descend, and every term as it enters the total: already weighted, averaged over the batch.
+
+    `errors` and `energies` are the bare l_g and mean |v_g|^2, before any weight.
+    """
+
+    total: Tensor
+    flow: dict[str, Tensor]
+    kinetic: dict[str, Tensor]
+    cosine: Tensor
+    align: Tensor
+    errors: dict[str, Tensor] = field(repr=False)
+    energies: dict[str, Tensor] = field(repr=False)
+
+    def terms(self) -> dict[str, float]:
+        """All numbers by name, for logs (this waits for the device)."""
+        named = {"total": self.total, "cosine": self.cosine, "align": self.align}
+        for prefix in ("flow", "kinetic", "errors", "energies"):
+            named |= {f"{prefix}/{name}": value for name, value in getattr(self, prefix).items()}
+        return {name: float(value) for name, value in named.items()}
+
+
+@dataclass(frozen=True)
+class FlowObjective:
+    """sum_g w_g rate_g l_g + kinetic sum_g rate_g^2 mean|v_g|^2 + cosine D + align A.
+
+    reduction: "channels" is the paper's global mean, where group g weighs w_g C_g / C; "groups" weighs it w_g.
+    weight_gradient: how the correction omega_g = rate_g (Eq. invariant-weights) teaches the schedule.
+        "exact" keeps its gradient, which makes the whole gradient that of the local-time objective;
+        "stop" is the paper's stop-gradient (Eq. corrected-weights); "none" is omega = 1, no correction.
+    """
+
+    layout: Layout
+    weights: Mapping[str, float] = field(default_factory=dict)
+    reduction: Reduction = "channels"
+    weight_gradient: WeightGradient = "exact"
+    kinetic: float = 0.0
+    cosine: float = 0.0
+    align: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in self.weights:
+            if name not in self.layout.names:
+                raise InputError(f"weights name an unknown group {name!r}; {nearest(name, self.layout.names)}")
+        numbers = {f"weight of {name}": value for name, value in self.weights.items()}
+        numbers |= {name: getattr(self, name) for name in ("kinetic", "cosine", "align")}
+        for name, value in numbers.items():
+            if not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
+                raise InputError(f"{name} must be a finite number >= 0, got {value!r}")
+        _one_of("reduction", self.reduction, get_args(Reduction))
+        _one_of("weight_gradient", self.weight_gradient, get_args(WeightGradient))
+        object.__setattr__(self, "weights", {name: float(self.weights.get(name, 1)) for name in self.layout.names})
+
+    def scales(self) -> dict[str, float]:
+        """What each group's l_g is multiplied with, apart from its rate."""
+        share = {g.name: g.channels / self.layout.channels if self.reduction == "channels" else 1.0 for g in self.layout}
+        return {name: weight * share[name] for name, weight in self.weights.items()}
+
+    def weigh(self, errors: Tensor, energies: Tensor, rates: Tensor) -> tuple[Tensor, Tensor]:
+        """Flow and kinetic terms by group (Eq. corrected-flow-objective-expanded, Eq. reg).
+
+        errors l_g, energies mean |v_g|^2, rates: (*b, n) each -> two (*b, n). The one place where the weights act:
+        training batches, tabulated surfaces and closed forms all come through here.
+        """
+        rates = rates.to(errors.dtype)
+        omega = {"exact": rates, "stop": rates.detach(), "none": torch.ones_like(rates)}[self.weight_gradient]
+        scales = torch.tensor(list(self.scales().values()), dtype=errors.dtype, device=errors.device)
+        return scales * omega * errors, self.kinetic * rates.square() * energies
+
+    def __call__(
+        self,
+        velocity: Tensor,
+        target: Tensor,
+        rates: Tensor,
+        projected: Tensor | None = None,
+        features: Tensor | None = None,
+    ) -> Losses:
+        """velocity, target: (b, c, ...); rates: (b, n); projected, features: (b, d, ...), needed when align > 0."""
+        if velocity.shape != target.shape:
+            raise InputError(f"velocity has shape {tuple(velocity.shape)}, target {tuple(target.shape)}")
+        if rates.shape != (len(velocity), len(self.layout)):
+            raise InputError(f"rates must be ({len(velocity)}, {len(self.layout)}), got {tuple(rates.shape)}")
+        velocity, target = _at_least_float32(velocity), _at_least_float32(target)
+        errors = self.layout.means((velocity - target).square())
+        energies = self.layout.means(velocity.square())
+        flow, kinetic = (term.mean(0) for term in self.weigh(errors, energies, rates))
+        zero = flow.new_zeros(())
+        cosine = self.cosine * misdirection(velocity, target).mean() if self.cosine else zero
+        align = self._align(projected, features, zero)
+        return Losses(
+            total=flow.sum() + kinetic.sum() + cosine + align,
+            flow=self._by_group(flow),
+            kinetic=self._by_group(kinetic),
+            cosine=cosine,
+            align=align,
+            errors=self._by_group(errors.detach().mean(0)),
+            energies=self._by_group(energies.detach().mean(0)),
+        )
+
+    def _align(self, projected: Tensor | None, features: Tensor | None, zero: Tensor) -> Tensor:
+        if not self.align:
+            if projected is not None or features is not None:
+                raise InputError("features were given but align is 0, so they would have no effect; set align > 0")
+            return zero
+        if projected is None or features is None:
+            raise InputError(f"align={self.align} needs both projected and features")
+        if projected.shape != features.shape:
+            raise InputError(f"projected {tuple(projected.shape)} and features {tuple(features.shape)} differ in shape")
+        return self.align * misdirection(_at_least_float32(projected), _at_least_float32(features)).mean()
+
+    def _by_group(self, values: Tensor) -> dict[str, Tensor]:
+        return dict(zip(self.layout.names, values.unbind(), strict=True))
+
+
+def misdirection(a: Tensor, b: Tensor) -> Tensor:
+    """1 - cosine over the channel axis, averaged over positions: (b, d, ...) -> (b,). All groups' channels together."""
+    return (1 - cosine_similarity(a, b, dim=1)).reshape(len(a), -1).mean(1)
+
+
+def _at_least_float32(x: Tensor) -> Tensor:
+    return x if x.dtype == torch.float64 else x.float()
+
+
+def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise InputError(f"there is no {name} {value!r}; {nearest(str(value), allowed)}")

@@ -1,0 +1,32 @@
+"""The path from noise to data: one linear interpolant per group, and what a network must predict along it."""
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from lwd.errors import InputError
+from lwd.groups import Layout
+
+
+class Velocity(Protocol):
+    """Networks, exact oracles and guided combinations all have this shape.
+
+    z (b, c, ...), times (b, n), label (b,) -> velocity per unit LOCAL time (b, c, ...).
+    """
+
+    def __call__(self, z: Tensor, times: Tensor, label: Tensor) -> Tensor: ...
+
+
+def interpolate(data: Tensor, noise: Tensor, times: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
+    """Noised composite state and local-time velocity target (Eq. component-interpolant).
+
+    data, noise: (b, c, ...); times: (b, n), one column per group. Returns z, target, both (b, c, ...).
+    """
+    layout.check(data)
+    if noise.shape != data.shape:
+        raise InputError(f"noise has shape {tuple(noise.shape)}, data {tuple(data.shape)}; they must be equal")
+    if len(times) != len(data):
+        raise InputError(f"times has {len(times)} rows for a batch of {len(data)}")
+    t = layout.expand(times, data.ndim).to(data.dtype)
+    return torch.lerp(noise, data, t), data - noise

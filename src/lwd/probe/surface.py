@@ -1,0 +1,58 @@
+"""Schedules from loss surfaces: the schedule objective as an integral along the curve, and its descent in rho."""
+
+import copy
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lwd.errors import InputError
+from lwd.objective import FlowObjective
+from lwd.schedule.base import Schedule
+from lwd.schedule.learned import Learnable
+
+Surfaces = Callable[[Tensor], tuple[Tensor, Tensor]]
+"""times (b, n) -> component losses l_g(t) and energies mean |v_g|^2 at t, both (b, n)."""
+
+
+def path_objective(schedule: Schedule, surfaces: Surfaces, objective: FlowObjective, nodes: int = 32) -> Tensor:
+    """L_flow + lambda R_kin along the schedule (Eq. rho-objective), by Gauss-Legendre quadrature on each smooth piece.
+
+    Its value is the objective's; its gradient in rho is the one that `objective.weight_gradient` names.
+    """
+    if schedule.groups != objective.layout.names:
+        raise InputError(f"schedule groups {schedule.groups} and layout groups {objective.layout.names} differ")
+    edges = torch.tensor([0.0, *schedule.breakpoints, 1.0], dtype=torch.float64)
+    points, weights = (torch.from_numpy(x) for x in np.polynomial.legendre.leggauss(nodes))
+    middle, half = (edges[1:] + edges[:-1])[:, None] / 2, edges.diff()[:, None] / 2
+    tau, weight = (middle + half * points).flatten(), (half * weights).flatten()
+    flow, kinetic = objective.weigh(*surfaces(schedule.times(tau)), schedule.rates(tau))
+    return (weight[:, None] * (flow + kinetic)).sum()
+
+
+def fit_schedule(
+    schedule: Learnable,
+    surfaces: Surfaces,
+    objective: FlowObjective,
+    steps: int = 1500,
+    lr: float = 0.05,
+    nodes: int = 32,
+    progress: Callable[[int, float], None] | None = None,
+) -> Learnable:
+    """Descend `path_objective` in rho from `schedule`'s own rho; returns a frozen copy at the last rho."""
+    if steps < 1:
+        raise InputError(f"steps is a whole number >= 1, got {steps}")
+    learned = copy.deepcopy(schedule)
+    learned.rho.requires_grad_(True)
+    optimizer = torch.optim.Adam([learned.rho], lr=lr)
+    decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    for step in range(steps):
+        optimizer.zero_grad()
+        value = path_objective(learned, surfaces, objective, nodes)
+        value.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        decay.step()
+        if progress is not None:
+            progress(step + 1, float(value.detach()))
+    return learned.freeze()

@@ -1,0 +1,87 @@
+"""From seeds to samples: field = rates x velocity, integrated over the global time."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lwd.errors import InputError
+from lwd.groups import Layout
+from lwd.path import Velocity
+from lwd.schedule.base import Schedule
+from lwd.solver import Field, Solution, solve
+
+
+def flow_field(velocity: Velocity, schedule: Schedule, layout: Layout, label: Tensor) -> Field:
+    """The global-time field V = rates x velocity (Eq. global-target-field), as `solve` takes it; label: (b,)."""
+    if schedule.groups != layout.names:
+        raise InputError(
+            f"the schedule is for the groups {', '.join(schedule.groups)}, the layout has {', '.join(layout.names)}; "
+            "they must agree in name and order"
+        )
+
+    def field(z: Tensor, tau: Tensor) -> Tensor:
+        rates = layout.expand(schedule.rates(tau), z.ndim).to(z.dtype)
+        local = velocity(z, schedule.times(tau), label).to(z.dtype)
+        # A group that stands still has field 0, whatever the network says at the ends of its clock.
+        return torch.where(rates == 0, torch.zeros_like(local), rates * local)
+
+    return field
+
+
+def seeded_noise(seeds: Sequence[int], shape: Sequence[int], device: torch.device | str = "cpu") -> Tensor:
+    """One standard normal (len(seeds), *shape) float32; row i is a function of seeds[i] and the shape alone."""
+    rows = []
+    for seed in seeds:
+        if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
+            raise InputError(f"a seed is a whole number from 0 to 2^63 - 1, got {seed!r}")
+        rows.append(torch.randn(tuple(shape), generator=torch.Generator().manual_seed(seed)))
+    return torch.stack(rows).to(device) if rows else torch.empty(0, *shape, device=device)
+
+
+@torch.no_grad()
+def sample(
+    velocity: Velocity,
+    schedule: Schedule,
+    layout: Layout,
+    *,
+    seeds: Sequence[int],
+    labels: int | Sequence[int] | Tensor = 0,
+    size: Sequence[int] = (16, 16),
+    method: str = "dopri5",
+    breakpoints: Sequence[float] | None = None,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    **options: Any,
+) -> Solution:
+    """One sample per seed: noise at tau = 0 carried to data at tau = 1 along `schedule` (Eq. inference-ode).
+
+    The noise of a seed is the same for any batch size, order and device. labels: one for all, or one per seed.
+    size: spatial shape of the state. breakpoints: by default the schedule's kinks and the guidance's interval edges;
+    () ignores them, as the reference code does. options go to `solve`: steps, atol, rtol, max_nfe, adaptive.
+    """
+    seeds = list(seeds)
+    if not seeds:
+        raise InputError("sample needs at least one seed, for example seeds=range(8)")
+    label = torch.as_tensor(labels, dtype=torch.int64, device=device)
+    if label.ndim == 0:
+        label = label.expand(len(seeds))
+    if label.shape != (len(seeds),):
+        raise InputError(f"{len(seeds)} seeds need one label or {len(seeds)} labels, got shape {tuple(label.shape)}")
+    noise = seeded_noise(seeds, (layout.channels, *size), device).to(dtype)
+    field = flow_field(velocity, schedule, layout, label)
+    if breakpoints is None:
+        breakpoints = field_breakpoints(velocity, schedule)
+    return solve(field, noise, method, breakpoints=breakpoints, **options)
+
+
+def field_breakpoints(velocity: Velocity, schedule: Schedule) -> tuple[float, ...]:
+    """Global times at which the field jumps: kinks of the schedule, and where a guided velocity's intervals begin or end.
+
+    A velocity that jumps in local time says so by an attribute `edges`: {group: (t, ...)}.
+    """
+    points = set(schedule.breakpoints)
+    for group, edges in getattr(velocity, "edges", {}).items():
+        points |= {float(schedule.tau_of(group, t)) for t in edges}
+    return tuple(sorted(point for point in points if 0 < point < 1))

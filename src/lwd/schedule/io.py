@@ -1,0 +1,160 @@
+"""Schedules as JSON files and as short words on the command line."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lwd.errors import InputError, nearest
+from lwd.files import read_json, write_json
+from lwd.groups import PAPER_GROUPS
+from lwd.schedule.base import FORMAT, VERSION, Schedule
+from lwd.schedule.fixed import Cascade, Offset, PiecewiseLinear, Synchronous
+from lwd.schedule.learned import Polynomial
+
+HEAD = ("format", "version", "kind", "groups")
+
+
+def _polynomial(groups: Sequence[str], lead: Any, degree: Any, rho: Any) -> Polynomial:
+    if not isinstance(rho, Mapping):
+        raise InputError(f"rho must be an object with one list per group, got {rho!r}")
+    _numbers("rho", rho.values())
+    if isinstance(degree, bool) or not isinstance(degree, int):
+        raise InputError(f"degree must be a whole number, got {degree!r}")
+    return Polynomial(rho, groups=groups, lead=lead, degree=degree).freeze()
+
+
+def _piecewise(groups: Sequence[str], tau: Any, times: Any) -> PiecewiseLinear:
+    if not isinstance(times, Mapping):
+        raise InputError(f"times must be an object with one list per group, got {times!r}")
+    _numbers("tau", [tau])
+    _numbers("times", times.values())
+    return PiecewiseLinear(tau, times, groups=groups)
+
+
+def _cascade(groups: Sequence[str], order: Any) -> Cascade:
+    if not isinstance(order, list):
+        raise InputError(f"order must be a list of group names, got {order!r}")
+    return Cascade(tuple(groups), tuple(order))
+
+
+def _numbers(name: str, rows: Any) -> None:
+    for row in rows:
+        if not isinstance(row, list) or any(isinstance(x, bool) or not isinstance(x, (int, float)) for x in row):
+            raise InputError(f"{name} must hold lists of numbers, got {row!r}")
+
+
+KINDS: dict[str, tuple[tuple[str, ...], Callable[..., Schedule]]] = {
+    "synchronous": ((), lambda groups: Synchronous(tuple(groups))),
+    "offset": (("lead", "delta"), lambda groups, lead, delta: Offset(delta, tuple(groups), lead)),
+    "cascade": (("order",), _cascade),
+    "piecewise_linear": (("tau", "times"), _piecewise),
+    "polynomial": (("lead", "degree", "rho"), _polynomial),
+}
+
+
+def schedule_from_dict(value: Any) -> Schedule:
+    """The schedule that `to_dict` described, to the bit; learned ones come back frozen."""
+    if not isinstance(value, Mapping) or value.get("format") != FORMAT:
+        given = value.get("format") if isinstance(value, Mapping) else type(value).__name__
+        raise InputError(f'this is not a schedule: "format" must be "{FORMAT}", got {given!r}')
+    version = value.get("version")
+    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
+        raise InputError(f'"version" must be a whole number >= 1, got {version!r}')
+    if version > VERSION:
+        raise InputError(f"the schedule has version {version}, this lwd reads up to {VERSION}; update lwd")
+    kind, groups = value.get("kind"), value.get("groups")
+    if kind not in KINDS:
+        raise InputError(f"there is no schedule kind {kind!r}; {nearest(str(kind), KINDS)}")
+    if not isinstance(groups, list):
+        raise InputError(f'"groups" must be a list of names, got {groups!r}')
+    keys, build = KINDS[kind]
+    for key in keys:
+        if key not in value:
+            raise InputError(f'a schedule of kind "{kind}" needs the key "{key}", which is missing')
+    for key in value:
+        if key not in (*HEAD, *keys, "provenance"):
+            raise InputError(f'a schedule of kind "{kind}" has no key {key!r}; {nearest(key, (*HEAD, *keys))}')
+    return build(groups, **{key: value[key] for key in keys})
+
+
+def save_schedule(
+    schedule: Schedule, path: str | os.PathLike[str], provenance: Mapping[str, Any] | None = None
+) -> None:
+    """Write `schedule` as JSON, atomically; `provenance` says how it was found and does not change it."""
+    write_json(path, schedule.to_dict() | ({"provenance": dict(provenance)} if provenance else {}))
+
+
+def load_schedule(path: str | os.PathLike[str]) -> Schedule:
+    """Read a schedule file; what is wrong with a bad one is said in a sentence."""
+    value = read_json(path)
+    try:
+        return schedule_from_dict(value)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+def parse_schedule(text: str, groups: Sequence[str] | None = None, lead: str | None = None) -> Schedule:
+    """A schedule from a word (`offset:0.3`, `synchronous`, `cascade`, `polynomial`, `polynomial:6`) or a file's path.
+
+    groups and lead apply to words; a file brings its own, and is refused if it has other groups.
+    """
+    word, _, argument = text.partition(":")
+    if word in WORDS and not (argument == "" and Path(text).is_file()):
+        names = tuple(PAPER_GROUPS if groups is None else groups)
+        return WORDS[word](argument, names, lead)
+    if not Path(text).exists():
+        raise InputError(
+            f"{text!r} is neither a file nor a schedule word; write offset:0.3, synchronous, cascade, "
+            "polynomial or the path of a schedule.json"
+        )
+    schedule = load_schedule(text)
+    if groups is not None and tuple(groups) != schedule.groups:
+        raise InputError(f"{text} has the groups {', '.join(schedule.groups)}, but {', '.join(groups)} were asked for")
+    if lead is not None and getattr(schedule, "lead", lead) != lead:
+        raise InputError(f"in {text} the group {getattr(schedule, 'lead', None)!r} leads, but {lead!r} was asked for")
+    return schedule
+
+
+def _plain(word: str, argument: str) -> None:
+    if argument:
+        raise InputError(f"{word} takes no value, got {word}:{argument}")
+
+
+def _word_offset(argument: str, groups: tuple[str, ...], lead: str | None) -> Schedule:
+    try:
+        delta = float(argument)
+    except ValueError:
+        raise InputError(f"offset needs a number, for example offset:0.3, got offset:{argument}") from None
+    return Offset(delta, groups, lead or _default_lead(groups))
+
+
+def _word_polynomial(argument: str, groups: tuple[str, ...], lead: str | None) -> Schedule:
+    if argument and not argument.isdecimal():
+        raise InputError(f"polynomial takes a degree, for example polynomial:4, got polynomial:{argument}")
+    return Polynomial(groups=groups, lead=lead, degree=int(argument) if argument else None)
+
+
+def _word_cascade(argument: str, groups: tuple[str, ...], lead: str | None) -> Schedule:
+    _plain("cascade", argument)
+    first = lead or _default_lead(groups)
+    return Cascade(groups, (first, *(name for name in reversed(groups) if name != first)))
+
+
+def _word_synchronous(argument: str, groups: tuple[str, ...], lead: str | None) -> Schedule:
+    _plain("synchronous", argument)
+    if lead is not None:
+        raise InputError("synchronous has no lead group; leave the lead out")
+    return Synchronous(groups)
+
+
+def _default_lead(groups: tuple[str, ...]) -> str:
+    return "semantic" if "semantic" in groups else groups[-1]
+
+
+WORDS: dict[str, Callable[[str, tuple[str, ...], str | None], Schedule]] = {
+    "synchronous": _word_synchronous,
+    "offset": _word_offset,
+    "cascade": _word_cascade,
+    "polynomial": _word_polynomial,
+}

@@ -1,0 +1,182 @@
+"""Schedules with parameters rho that a probe learns."""
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+
+from lwd.errors import InputError
+from lwd.groups import PAPER_GROUPS, check_names, index_of
+from lwd.schedule.base import Schedule, as_time
+
+IDENTITY_RHO = -6.0
+"""rho of every power but the first at initialisation; softplus(-6) = 0.0025 puts the curve within 1.2e-3 of tau."""
+
+
+class Learnable(nn.Module, Schedule):
+    """A schedule whose curve is a function of one parameter `rho`."""
+
+    rho: nn.Parameter
+
+    def freeze(self) -> Self:
+        """Stop learning: rho keeps its value and takes no gradient."""
+        self.rho.requires_grad_(False)
+        return self
+
+    @property
+    def frozen(self) -> bool:
+        return not self.rho.requires_grad
+
+    def __eq__(self, other: object) -> bool:
+        """Same family, groups and rho, bit for bit."""
+        return isinstance(other, Learnable) and self.to_dict() == other.to_dict()
+
+    # By identity although == is by value: torch keeps modules in sets, and rho changes while it learns.
+    __hash__ = object.__hash__
+
+
+class Polynomial(Learnable):
+    """The paper's family: the lead group runs on tau, every other rate is a polynomial with non-negative terms.
+
+    rate(tau) = sum_m a_m tau^m / Z, a = softplus(rho), Z = sum_m a_m / (m + 1)  (Eq. fprime, fintegral).
+    Convex, increasing and never ahead of the lead, for every rho. rho: (n - 1, degree + 1), float64,
+    one row for each group that is not the lead, in group order.
+    """
+
+    kind = "polynomial"
+    breakpoints: tuple[float, ...] = ()
+
+    def __init__(
+        self,
+        rho: Tensor | Sequence[Sequence[float]] | Mapping[str, Sequence[float]] | None = None,
+        groups: Sequence[str] = PAPER_GROUPS,
+        lead: str | None = None,
+        degree: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.groups = check_names(groups)
+        self.lead = ("semantic" if "semantic" in self.groups else self.groups[-1]) if lead is None else lead
+        index_of(self.lead, self.groups)
+        self.rho = nn.Parameter(_rho(rho, self.followers, degree))
+
+    @property
+    def degree(self) -> int:
+        """M, the highest power in the rate; the curve itself reaches tau^(M + 1)."""
+        return self.rho.shape[1] - 1
+
+    @property
+    def followers(self) -> tuple[str, ...]:
+        """The groups that have a row of rho."""
+        return tuple(name for name in self.groups if name != self.lead)
+
+    def shares(self) -> Tensor:
+        """How much of each follower's curve is tau^(m+1): a_m / ((m + 1) Z), rows sum to 1. (n - 1, M + 1)."""
+        powers = torch.arange(1, self.degree + 2, dtype=self.rho.dtype, device=self.rho.device)
+        return torch.softmax(log_softplus(self.rho) - powers.log(), dim=1)
+
+    def times(self, tau: Tensor | float) -> Tensor:
+        tau = as_time(tau)
+        shares = self.shares()
+        # Divided by its own value at 1, so that t(1) = 1 and t <= tau hold to the last bit.
+        share_of_tau = _horner(shares, tau) / _horner(shares, torch.ones_like(tau))
+        return self._with_lead(tau, tau[..., None] * share_of_tau)
+
+    def rates(self, tau: Tensor | float) -> Tensor:
+        tau = as_time(tau)
+        shares = self.shares()
+        powers = torch.arange(1, self.degree + 2, dtype=shares.dtype, device=shares.device)
+        return self._with_lead(torch.ones_like(tau), _horner(shares * powers, tau))
+
+    def _with_lead(self, lead: Tensor, followers: Tensor) -> Tensor:
+        columns = dict(zip(self.followers, followers.unbind(-1), strict=True))
+        return torch.stack([columns.get(name, lead) for name in self.groups], dim=-1)
+
+    def settings(self) -> dict[str, Any]:
+        rows = zip(self.followers, self.rho.detach().cpu().tolist(), strict=True)
+        return {"lead": self.lead, "degree": self.degree, "rho": dict(rows)}
+
+    def __repr__(self) -> str:
+        rho = {name: [round(value, 4) for value in row] for name, row in self.settings()["rho"].items()}
+        state = ", frozen" if self.frozen else ""
+        return f"Polynomial(rho={rho}, groups={self.groups}, lead={self.lead!r}{state})"
+
+
+class RhoAverage:
+    """Algorithm 1's buffer as a running mean: rho after step s counts when s > burn_in."""
+
+    def __init__(self, burn_in: int) -> None:
+        if burn_in < 0:
+            raise InputError(f"burn_in is a number of steps >= 0, got {burn_in}")
+        self.burn_in = burn_in
+        self.count = 0
+        self.mean: Tensor | None = None
+
+    def update(self, step: int, schedule: Learnable) -> None:
+        """Take in rho as it is after `step` (the first step is 1)."""
+        if step <= self.burn_in:
+            return
+        rho = schedule.rho.detach()
+        self.count += 1
+        self.mean = rho.clone() if self.mean is None else self.mean + (rho - self.mean) / self.count
+
+    def frozen(self, schedule: Learnable) -> Learnable:
+        """A frozen copy of `schedule` at the mean of rho (not the mean of the curves)."""
+        if self.mean is None:
+            raise InputError(f"no step after the burn-in of {self.burn_in} was seen; run longer or lower the burn-in")
+        averaged = copy.deepcopy(schedule)
+        with torch.no_grad():
+            averaged.rho.copy_(self.mean)
+        return averaged.freeze()
+
+
+def log_softplus(x: Tensor) -> Tensor:
+    """log(softplus(x)), which tends to x as x falls; softplus itself would underflow to 0."""
+    return torch.where(x < -40, x, torch.log(softplus(x.clamp(min=-40))))
+
+
+def identity_rho(degree: int) -> list[float]:
+    """rho with softplus(rho_0) = 1 and all other powers near zero: t = tau up to 1.2e-3 for degree 4."""
+    return [0.5413248546129181] + [IDENTITY_RHO] * degree
+
+
+def _horner(coefficients: Tensor, x: Tensor) -> Tensor:
+    """sum_m coefficients[:, m] x^m: (k, M + 1), (*b,) -> (*b, k)."""
+    # Horner's rule rounds monotonically for non-negative coefficients, so the curve is monotone to the last bit.
+    value = coefficients[:, -1].expand(*x.shape, -1)
+    for m in range(coefficients.shape[1] - 2, -1, -1):
+        value = value * x[..., None] + coefficients[:, m]
+    return value
+
+
+def _rho(
+    rho: Tensor | Sequence[Sequence[float]] | Mapping[str, Sequence[float]] | None,
+    followers: tuple[str, ...],
+    degree: int | None,
+) -> Tensor:
+    if rho is None:
+        if degree is not None and degree < 0:
+            raise InputError(f"degree is a whole number >= 0, got {degree}")
+        start = identity_rho(4 if degree is None else degree)
+        return torch.tensor([start] * len(followers), dtype=torch.float64).reshape(len(followers), len(start))
+    if isinstance(rho, Mapping):
+        if set(rho) != set(followers):
+            raise InputError(f"rho must have a row for each of {', '.join(followers)}, got {', '.join(rho) or 'none'}")
+        rho = [rho[name] for name in followers]
+    try:
+        value = torch.as_tensor(rho, dtype=torch.float64).detach().clone()
+    except (TypeError, ValueError) as error:
+        raise InputError(f"rho must be rows of numbers of one length: {error}") from error
+    if value.ndim == 1 and len(followers) == 1:
+        value = value[None]
+    if not followers and value.numel() == 0:
+        value = value.reshape(0, 5 if degree is None else degree + 1)
+    if value.ndim != 2 or value.shape[0] != len(followers) or value.shape[1] < 1:
+        raise InputError(f"rho must have shape ({len(followers)}, degree + 1), got {tuple(value.shape)}")
+    if degree is not None and value.shape[1] != degree + 1:
+        raise InputError(f"degree {degree} needs {degree + 1} values of rho in a row, got {value.shape[1]}")
+    if not torch.isfinite(value).all():
+        raise InputError(f"rho must be finite, got {value.tolist()}")
+    return value
