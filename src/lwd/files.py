@@ -45,12 +45,14 @@ def read_json(path: str | os.PathLike[str]) -> Any:
         size = path.stat().st_size
         if size > MAX_JSON_BYTES:
             raise InputError(f"{path} has {size} bytes; a JSON file of lwd has at most {MAX_JSON_BYTES}")
-        return json.loads(path.read_bytes().decode("utf-8"))
+        content = path.read_bytes()
     except FileNotFoundError as error:
         raise InputError(f"{path} does not exist") from error
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from error
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    try:
+        return json.loads(content.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not valid JSON ({error}); is it truncated or another kind of file?") from error
 
 

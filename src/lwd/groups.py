@@ -89,7 +89,7 @@ class Layout:
     def split(self, z: Tensor) -> dict[str, Tensor]:
         """Views of z (b, c, ...) by group name."""
         self.check(z)
-        return dict(zip(self.names, z.split(self.sizes, dim=1), strict=True))
+        return dict(zip(self.names, z.split_with_sizes(self.sizes, dim=1), strict=True))
 
     def join(self, parts: Mapping[str, Tensor]) -> Tensor:
         """Inverse of `split`: concatenate the groups' channels in layout order."""

@@ -35,13 +35,18 @@ class AutoGuidance:
     @property
     def edges(self) -> dict[str, tuple[float, ...]]:
         """Local times where the guidance of a group begins or ends; a solver should not step across them."""
-        guided = (name for name in self.layout.names if self.scale[name] != 1)
-        return {name: tuple(t for t in self.interval[name] if 0 < t < 1) for name in guided}
+        found: dict[str, set[float]] = {name: set() for name in self.layout.names}
+        for name in self.layout.names:
+            if self.scale[name] != 1:
+                found[name] |= {t for t in self.interval[name] if 0 < t < 1}
+            for inner in (self.main, self.guide):
+                found[name] |= set(getattr(inner, "edges", {}).get(name, ()))
+        return {name: tuple(sorted(edges)) for name, edges in found.items() if edges}
 
     def weights(self, times: Tensor) -> Tensor:
         """w of each sample and group at local times (b, n) -> (b, n)."""
-        low, high = torch.tensor([self.interval[n] for n in self.layout.names], dtype=times.dtype, device=times.device).T
-        scale = torch.tensor([self.scale[name] for name in self.layout.names], dtype=times.dtype, device=times.device)
+        rows = [(*self.interval[name], self.scale[name]) for name in self.layout.names]
+        low, high, scale = torch.tensor(rows, dtype=times.dtype, device=times.device).T
         # Closed at 1: an interval that ends with the data includes the data.
         inside = (times >= low) & ((times < high) | (high >= 1))
         return torch.where(inside, scale, torch.ones_like(scale))

@@ -72,8 +72,9 @@ class FlowObjective:
 
     def scales(self) -> dict[str, float]:
         """What each group's l_g is multiplied with, apart from its rate."""
-        share = {g.name: g.channels / self.layout.channels if self.reduction == "channels" else 1.0 for g in self.layout}
-        return {name: weight * share[name] for name, weight in self.weights.items()}
+        if self.reduction == "groups":
+            return dict(self.weights)
+        return {group.name: self.weights[group.name] * group.channels / self.layout.channels for group in self.layout}
 
     def weigh(self, errors: Tensor, energies: Tensor, rates: Tensor) -> tuple[Tensor, Tensor]:
         """Flow and kinetic terms by group (Eq. corrected-flow-objective-expanded, Eq. reg).

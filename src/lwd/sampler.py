@@ -77,11 +77,11 @@ def sample(
 
 
 def field_breakpoints(velocity: Velocity, schedule: Schedule) -> tuple[float, ...]:
-    """Global times at which the field jumps: kinks of the schedule, and where a guided velocity's intervals begin or end.
+    """Global times at which the field jumps: kinks of the schedule, and ends of a guided velocity's intervals.
 
     A velocity that jumps in local time says so by an attribute `edges`: {group: (t, ...)}.
     """
     points = set(schedule.breakpoints)
     for group, edges in getattr(velocity, "edges", {}).items():
-        points |= {float(schedule.tau_of(group, t)) for t in edges}
+        points |= {float(schedule.tau_of(group, t).detach()) for t in edges}
     return tuple(sorted(point for point in points if 0 < point < 1))

@@ -1,5 +1,6 @@
 """ODE solvers over the global time tau in [0, 1]. They know no network and no schedule, only field(z, tau)."""
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -107,7 +108,7 @@ def tau_grid(steps: int | None, edges: Sequence[float], method: str = "a fixed m
     """`steps` + 1 points that include every edge; each piece gets equal steps, so that the largest is smallest."""
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
         raise InputError(f"{method} needs steps, a whole number >= 1, got {steps!r}")
-    pieces = list(zip(edges, edges[1:], strict=False))
+    pieces = list(itertools.pairwise(edges))
     if steps < len(pieces):
         raise InputError(
             f"steps={steps} cannot stop at all {len(pieces) - 1} breakpoints; use steps >= {len(pieces)}, "
@@ -125,7 +126,7 @@ def tau_grid(steps: int | None, edges: Sequence[float], method: str = "a fixed m
 
 def _solve_fixed(field: "_Counted", z: Tensor, method: str, grid: list[float], edges: list[float]) -> Solution:
     tableau, kinks = FIXED[method], set(edges[1:-1])
-    for start, end in zip(grid, grid[1:], strict=False):
+    for start, end in itertools.pairwise(grid):
         tau, h = _full(z, start), _full(z, end - start)
         ks = _stages(field, z, tau, h, tableau, _last(end, end in kinks))
         z = z + _combine(h, tableau.weights, ks)
@@ -180,7 +181,7 @@ def _solve_dopri5(field: "_Counted", z: Tensor, edges: list[float], control: _Co
     rows = 1 if control.adaptive == "batch" else len(z)
     accepted = torch.zeros(rows, dtype=torch.int64, device=z.device)
     rejected, h = torch.zeros_like(accepted), None
-    for start, end in zip(edges, edges[1:], strict=False):
+    for start, end in itertools.pairwise(edges):
         z, h, plus, minus = _dopri5_piece(field, z, start, end, h, control)
         accepted, rejected = accepted + plus, rejected + minus
     counts = accepted.expand(len(z)).clone(), rejected.expand(len(z)).clone()
@@ -205,7 +206,9 @@ def _dopri5_piece(
         size = torch.where(1.01 * h >= left, left, torch.where(2 * h > left, left / 2, h))
         arrives = size == left
         if (active & (tau + size <= tau)).any():
-            raise SolveError(f"the step size fell to 0 at tau = {float(tau[active].min()):.9g}: the field is non-finite")
+            raise SolveError(
+                f"the step size fell to 0 at tau = {float(tau[active].min()):.9g}: the field is non-finite"
+            )
         ks = _stages(field, z, tau.expand(len(z)), size.expand(len(z)), DOPRI5, last, first)
         step = z + _combine(size.expand(len(z)), DOPRI5.weights, ks)
         ratio = control.norm(_combine(size.expand(len(z)), DOPRI5.error, ks), control.scale(z, step))

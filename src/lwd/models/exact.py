@@ -46,8 +46,8 @@ class GaussianMixture:
         d = self.layout.channels * math.prod(self.size)
         if k < 1 or self.means.shape != (k, d) or self.covariances.shape != (k, d, d):
             raise InputError(
-                f"layout {self.layout} on {'x'.join(map(str, self.size))} positions needs means (k, {d}) and covariances "
-                f"(k, {d}, {d}), got {tuple(self.means.shape)} and {tuple(self.covariances.shape)}"
+                f"layout {self.layout} on {'x'.join(map(str, self.size))} positions needs means (k, {d}) and "
+                f"covariances (k, {d}, {d}), got {tuple(self.means.shape)} and {tuple(self.covariances.shape)}"
             )
         if self.weights.shape != (k,) or self.labels.shape != (k,) or not (self.weights > 0).all():
             raise InputError(f"{k} components need {k} positive weights and {k} labels")
@@ -55,7 +55,7 @@ class GaussianMixture:
             raise InputError(f"labels must use every class from 0 up, got {sorted(set(self.labels.tolist()))}")
         asymmetry = (self.covariances - self.covariances.mT).abs().max()
         if asymmetry > 1e-10 or torch.linalg.eigvalsh(self.covariances).min() <= 0:
-            raise InputError("covariances must be symmetric and positive definite (a degenerate one has no velocity at t = 1)")
+            raise InputError("covariances must be symmetric and positive definite, or there is no velocity at t = 1")
 
     @property
     def classes(self) -> int:
@@ -77,13 +77,12 @@ class GaussianMixture:
 
     def __call__(self, z: Tensor, times: Tensor, label: Tensor) -> Tensor:
         """E[u | z, label] at local times (b, n) (Eq. ideal-local-flow)."""
-        flat = z.reshape(len(z), -1).to(torch.float64)
-        velocity, _ = self._posterior(flat, times.to(torch.float64), label)
+        velocity, _ = self._posterior(self._flat(z), times, label)
         return velocity.reshape(z.shape).to(z.dtype)
 
     def log_density(self, z: Tensor, times: Tensor, label: Tensor) -> Tensor:
         """log p_t(z | label) of the noised distribution (Eq. async-density-convolution): (b,)."""
-        return self._posterior(z.reshape(len(z), -1).to(torch.float64), times.to(torch.float64), label)[1]
+        return self._posterior(self._flat(z), times, label)[1][:, 0]
 
     def surfaces(self, times: Tensor, samples: int = 512) -> tuple[Tensor, Tensor]:
         """Component losses l_g(t) and energies n_g(t) = mean |v_g|^2 of the perfect network: (*b, n) -> two (*b, n).
@@ -107,18 +106,16 @@ class GaussianMixture:
         return self._group_means((self.weights[:, None] * (explained + self.means.square())).sum(1))
 
     def _averaged_energies(self, times: Tensor, samples: int) -> Tensor:
-        k, d = self.means.shape
-        uniform = torch.quasirandom.SobolEngine(d, scramble=True, seed=0).draw(samples, dtype=torch.float64)
+        sobol = torch.quasirandom.SobolEngine(self.means.shape[1], scramble=True, seed=0)  # type: ignore[no-untyped-call]
+        uniform = sobol.draw(samples, dtype=torch.float64)
         white = math.sqrt(2) * torch.erfinv(2 * uniform.clamp(1e-12, 1 - 1e-12) - 1)
         _, covariance, t = self._moments(times)
         factor = torch.linalg.cholesky(covariance)
         energy = torch.zeros_like(times)
-        for component in range(k):
-            z = (t * self.means[component])[:, None] + torch.einsum("bij,sj->bsi", factor[:, component], white)
-            label = self.labels[component].expand(len(times) * samples)
-            spread = times.repeat_interleave(samples, 0)
-            velocity = self._posterior(z.reshape(-1, d), spread, label)[0].reshape(len(times), samples, d)
-            energy = energy + self.weights[component] * self._group_means(velocity.square().mean(1))
+        for k, weight in enumerate(self.weights):
+            z = (t * self.means[k])[:, None] + white @ factor[:, k].mT
+            velocity, _ = self._posterior(z, times, self.labels[k].expand(len(times)))
+            energy = energy + weight * self._group_means(velocity.square().mean(1))
         return energy
 
     def _moments(self, times: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -129,20 +126,22 @@ class GaussianMixture:
         return scaled - torch.diag_embed(b), a.mT * scaled + torch.diag_embed(b.square()), t
 
     def _posterior(self, z: Tensor, times: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
-        """E[u | z, label] (b, d) and log p(z | label) (b,)."""
+        """E[u | z, label] and log p(z | label) for s states at each of b times: (b, s, d) -> (b, s, d), (b, s)."""
         label = self._checked(label)
-        cross, covariance, t = self._moments(times)
+        cross, covariance, t = self._moments(times.to(torch.float64))
         factor = torch.linalg.cholesky(covariance)
-        centred = (z[:, None] - t[:, None] * self.means)[..., None]
+        centred = (z[:, None] - (t[:, None] * self.means)[:, :, None]).mT  # (b, k, d, s)
         solved = torch.cholesky_solve(centred, factor)
-        velocity = self.means + (cross @ solved)[..., 0]
-        log_determinant = 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        distance = (centred * solved).sum((-2, -1))
-        log_normal = -0.5 * (distance + log_determinant + z.shape[1] * math.log(2 * math.pi))
+        velocity = self.means[:, :, None] + cross @ solved
+        log_determinant = 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)[..., None]
+        log_normal = -0.5 * ((centred * solved).sum(2) + log_determinant + z.shape[-1] * math.log(2 * math.pi))
         member = (self.labels == label[:, None]) | (label[:, None] == self.null_label)
         prior = torch.where(member, self.weights, 0.0)
-        log_joint = (prior / prior.sum(1, keepdim=True)).log() + log_normal
-        return (log_joint.softmax(1)[..., None] * velocity).sum(1), log_joint.logsumexp(1)
+        log_joint = (prior / prior.sum(1, keepdim=True)).log()[..., None] + log_normal  # (b, k, s)
+        return (log_joint.softmax(1)[:, :, None] * velocity).sum(1).mT, log_joint.logsumexp(1)
+
+    def _flat(self, z: Tensor) -> Tensor:
+        return z.reshape(len(z), 1, -1).to(torch.float64)
 
     def _checked(self, label: Tensor) -> Tensor:
         if ((label < 0) | (label > self.null_label)).any():

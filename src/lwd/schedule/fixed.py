@@ -1,6 +1,7 @@
 """Schedules that are given, not learned. All of them are piecewise linear, so one piece of arithmetic serves all."""
 
-import math
+import itertools
+import sys
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -179,15 +180,15 @@ class PiecewiseLinear(Knotted):
 
 
 def _number(value: Any, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise InputError(f"{name} must be a finite number, got {value!r}")
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= sys.float_info.max:
+        raise InputError(f"{name} must be a finite number, got {str(value)[:40]}")
     return float(value)
 
 
 def _check_knots(name: str, values: Sequence[float], strict: bool) -> None:
     if len(values) < 2 or values[0] != 0 or values[-1] != 1:
         raise InputError(f"{name} must begin with 0 and end with 1, got {list(values)}")
-    for low, high in zip(values, values[1:], strict=False):
+    for low, high in itertools.pairwise(values):
         if high < low or (strict and high == low):
             rule = "increase" if strict else "never decrease"
             raise InputError(f"{name} must {rule}, but {high} follows {low}")

@@ -41,7 +41,7 @@ def _cascade(groups: Sequence[str], order: Any) -> Cascade:
 def _numbers(name: str, rows: Any) -> None:
     for row in rows:
         if not isinstance(row, list) or any(isinstance(x, bool) or not isinstance(x, (int, float)) for x in row):
-            raise InputError(f"{name} must hold lists of numbers, got {row!r}")
+            raise InputError(f"{name} must hold lists of numbers, got {str(row)[:80]}")
 
 
 KINDS: dict[str, tuple[tuple[str, ...], Callable[..., Schedule]]] = {
@@ -64,7 +64,7 @@ def schedule_from_dict(value: Any) -> Schedule:
     if version > VERSION:
         raise InputError(f"the schedule has version {version}, this lwd reads up to {VERSION}; update lwd")
     kind, groups = value.get("kind"), value.get("groups")
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise InputError(f"there is no schedule kind {kind!r}; {nearest(str(kind), KINDS)}")
     if not isinstance(groups, list):
         raise InputError(f'"groups" must be a list of names, got {groups!r}')
@@ -92,6 +92,13 @@ def load_schedule(path: str | os.PathLike[str]) -> Schedule:
         return schedule_from_dict(value)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
+
+
+def read_provenance(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """How the schedule in a file was found; empty for a word, or a file that does not say."""
+    value = read_json(path) if Path(path).is_file() else {}
+    provenance = value.get("provenance", {}) if isinstance(value, Mapping) else {}
+    return dict(provenance) if isinstance(provenance, Mapping) else {}
 
 
 def parse_schedule(text: str, groups: Sequence[str] | None = None, lead: str | None = None) -> Schedule:

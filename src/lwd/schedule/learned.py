@@ -62,6 +62,18 @@ class Polynomial(Learnable):
         index_of(self.lead, self.groups)
         self.rho = nn.Parameter(_rho(rho, self.followers, degree))
 
+    @classmethod
+    def from_shares(
+        cls, shares: Sequence[Sequence[float]], groups: Sequence[str] = PAPER_GROUPS, lead: str | None = None
+    ) -> Self:
+        """The schedule with these `shares`, scaled to sum 1: `from_shares([[0, 0, 1]])` is texture at tau^3."""
+        value = torch.as_tensor(shares, dtype=torch.float64)
+        if value.ndim != 2 or not (torch.isfinite(value) & (value >= 0)).all() or not (value.sum(-1) > 0).all():
+            raise InputError(f"shares are rows of numbers >= 0 that are not all 0, got {value.tolist()}")
+        a = value / value.sum(1, keepdim=True) * torch.arange(1, value.shape[1] + 1)
+        # softplus never reaches 0; at -60 a power's share is 1e-26.
+        return cls(torch.where(a > 1e-26, torch.log(torch.expm1(a.clamp(min=1e-26))), -60.0), groups, lead)
+
     @property
     def degree(self) -> int:
         """M, the highest power in the rate; the curve itself reaches tau^(M + 1)."""
@@ -167,7 +179,7 @@ def _rho(
         rho = [rho[name] for name in followers]
     try:
         value = torch.as_tensor(rho, dtype=torch.float64).detach().clone()
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
         raise InputError(f"rho must be rows of numbers of one length: {error}") from error
     if value.ndim == 1 and len(followers) == 1:
         value = value[None]

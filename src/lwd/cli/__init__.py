@@ -1,0 +1,58 @@
+"""The `lwd` command: parse, call one library function, print, return an exit code."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from lwd.cli import demo, schedule
+from lwd.errors import InputError, SolveError, nearest
+from lwd.version import __version__
+
+COMMANDS = (schedule, demo)
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with one-line errors that say what to write instead."""
+
+    def error(self, message: str) -> NoReturn:
+        if "invalid choice: " in message:
+            given = message.split("invalid choice: ")[1].split("'")[1]
+            choices = [c for a in self._actions if isinstance(a, argparse._SubParsersAction) for c in a.choices]
+            if choices:
+                message = f"there is no command {given!r}; {nearest(given, choices)}"
+        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+def build_parser() -> Parser:
+    """The whole command line; building it imports no torch."""
+    parser = Parser(
+        prog="lwd",
+        description="Learning When to Denoise: diffusion over several representations, each on its own learned clock.",
+        epilog="example: lwd schedule plot offset:0.3 polynomial --out schedules.png",
+    )
+    parser.add_argument("--version", action="version", version=f"lwd {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    for command in COMMANDS:
+        command.add_parser(commands)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point: 0 on success, 2 for what the user can mend, 130 after Ctrl-C."""
+    parser = build_parser()
+    arguments = parser.parse_args(argv)
+    if arguments.command is None:
+        parser.print_help()
+        return 0
+    try:
+        return int(arguments.run(arguments))
+    except (InputError, SolveError) as error:
+        print(f"lwd: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("lwd: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output went away; nothing is left to say
+        return 0

@@ -1,0 +1,85 @@
+"""`lwd schedule show|plot|export`."""
+
+import argparse
+from typing import Any
+
+SPEC_HELP = "a schedule.json, or offset:0.3, synchronous, cascade, polynomial, polynomial:DEGREE"
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser(
+        "schedule",
+        help="look at, draw and convert schedules",
+        description="Look at, draw and convert schedules.",
+        epilog="example: lwd schedule show offset:0.3",
+    )
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    show = actions.add_parser(
+        "show", help="print a schedule and a table of its clocks", epilog="example: lwd schedule show offset:0.3"
+    )
+    show.add_argument("schedule", metavar="SCHEDULE", help=SPEC_HELP)
+    show.add_argument("--points", type=int, default=11, metavar="N", help="rows of the table (default 11)")
+    show.add_argument("--json", action="store_true", help="print the schedule file's JSON instead")
+    show.set_defaults(run=run_show)
+
+    plot = actions.add_parser(
+        "plot",
+        help="draw one or more schedules",
+        epilog="example: lwd schedule plot offset:0.3 learned.json --out both.png",
+    )
+    plot.add_argument("schedules", metavar="SCHEDULE", nargs="+", help=SPEC_HELP)
+    plot.add_argument("--out", default="schedules.png", metavar="FILE", help="PNG, PDF or SVG (default schedules.png)")
+    plot.set_defaults(run=run_plot)
+
+    export = actions.add_parser(
+        "export",
+        help="write a schedule as JSON, or its curves as CSV",
+        epilog="example: lwd schedule export offset:0.3 --out offset.json",
+    )
+    export.add_argument("schedule", metavar="SCHEDULE", help=SPEC_HELP)
+    export.add_argument("--out", required=True, metavar="FILE", help=".json for the schedule, .csv for its curves")
+    export.add_argument("--points", type=int, default=None, metavar="N", help="rows of the CSV (default 101)")
+    export.set_defaults(run=run_export)
+
+    for action in (show, plot, export):
+        action.add_argument(
+            "--groups", metavar="A,B", help="groups of a schedule given as a word (default texture,semantic)"
+        )
+        action.add_argument("--lead", metavar="A", help="the group that leads (default semantic, or the last)")
+
+
+def run_show(arguments: argparse.Namespace) -> int:
+    import json
+
+    from lwd.report.tables import describe_schedule
+    from lwd.schedule.io import read_provenance
+
+    schedule = _parsed(arguments.schedule, arguments)
+    if arguments.json:
+        print(json.dumps(schedule.to_dict(), indent=2))
+    else:
+        print(describe_schedule(schedule, arguments.points, read_provenance(arguments.schedule)))
+    return 0
+
+
+def run_plot(arguments: argparse.Namespace) -> int:
+    from lwd.report.plots import plot_schedules, save_figure
+
+    save_figure(plot_schedules({text: _parsed(text, arguments) for text in arguments.schedules}), arguments.out)
+    print(arguments.out)
+    return 0
+
+
+def run_export(arguments: argparse.Namespace) -> int:
+    from lwd.report.tables import export_schedule
+
+    export_schedule(_parsed(arguments.schedule, arguments), arguments.out, arguments.points)
+    print(arguments.out)
+    return 0
+
+
+def _parsed(text: str, arguments: argparse.Namespace) -> Any:
+    from lwd.schedule.io import parse_schedule
+
+    return parse_schedule(text, arguments.groups.split(",") if arguments.groups else None, arguments.lead)

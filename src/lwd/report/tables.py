@@ -1,0 +1,53 @@
+"""Schedules as text: a table for people, a CSV for other programs."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lwd.errors import InputError
+from lwd.files import write_bytes
+from lwd.schedule.base import Schedule
+from lwd.schedule.io import save_schedule
+
+
+def schedule_table(schedule: Schedule, points: int) -> tuple[list[str], list[list[float]]]:
+    """Column names and rows: tau, each group's time, each group's rate."""
+    if points < 2:
+        raise InputError(f"a table needs at least 2 points, got {points}")
+    tau = torch.linspace(0, 1, points, dtype=torch.float64)
+    columns = [tau[:, None], schedule.times(tau).detach(), schedule.rates(tau).detach()]
+    names = ["tau", *(f"t_{name}" for name in schedule.groups), *(f"rate_{name}" for name in schedule.groups)]
+    return names, torch.cat(columns, 1).tolist()
+
+
+def describe_schedule(schedule: Schedule, points: int = 11, provenance: Mapping[str, Any] | None = None) -> str:
+    """The schedule's repr, how it was found, its breakpoints and a table of its clocks."""
+    names, rows = schedule_table(schedule, points)
+    widths = [max(len(name), 7) for name in names]
+    kinks = ", ".join(f"{point:.4f}" for point in schedule.breakpoints) or "none"
+    return "\n".join([
+        repr(schedule),
+        f"breakpoints: {kinks}",
+        *(f"{key}: {value}" for key, value in (provenance or {}).items()),
+        "",
+        "  ".join(name.rjust(width) for name, width in zip(names, widths, strict=True)),
+        *("  ".join(f"{x:{width}.4f}" for x, width in zip(row, widths, strict=True)) for row in rows),
+    ])  # fmt: skip
+
+
+def export_schedule(schedule: Schedule, path: str | os.PathLike[str], points: int | None = None) -> None:
+    """Write a schedule file (.json) or a table of its curves (.csv)."""
+    kind = Path(path).suffix.lower()
+    if kind == ".json":
+        if points is not None:
+            raise InputError("--points has no effect on a .json schedule, which holds the curve itself; leave it out")
+        save_schedule(schedule, path)
+    elif kind == ".csv":
+        names, rows = schedule_table(schedule, 101 if points is None else points)
+        lines = [",".join(names), *(",".join(repr(value) for value in row) for row in rows)]
+        write_bytes(path, ("\n".join(lines) + "\n").encode())
+    else:
+        raise InputError(f"an export's name ends in .json or .csv, got {str(path)!r}")

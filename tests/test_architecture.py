@@ -1,0 +1,63 @@
+"""A later room imports an earlier one, never the reverse (DESIGN)."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import lwd
+
+ROOT = Path(lwd.__file__).parent
+BASE = {"errors", "files", "version"}
+CORE = {"groups", "schedule", "path", "objective", "probe", "solver", "sampler", "guidance"}
+ALLOWED = {
+    "errors": set(),
+    "version": set(),
+    "files": {"errors"},
+    "groups": {"errors"},
+    "schedule": {"errors", "files", "groups"},
+    "path": {"errors", "groups"},
+    "objective": {"errors", "groups"},
+    "probe": {"errors", "schedule", "objective"},
+    "solver": {"errors"},
+    "sampler": {"errors", "groups", "schedule", "path", "solver"},
+    "guidance": {"errors", "groups", "path"},
+    "models": {"errors", "groups"},
+    "report": BASE | CORE | {"models"},
+    "demo": BASE | CORE | {"models", "report"},
+    "cli": BASE | CORE | {"models", "report", "demo"},
+}
+
+
+def imports(path):
+    """Absolute names that a file imports, anywhere in it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: write absolute imports"
+            yield node.module
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_point_one_way(path):
+    room = path.relative_to(ROOT).parts[0].removesuffix(".py")
+    if room == "__init__":
+        return
+    for name in imports(path):
+        head, *rest = name.split(".")
+        if head == "lwd":
+            assert rest, f"{path.name}: import from a room, not from lwd"
+            assert rest[0] == room or rest[0] in ALLOWED[room], f"{room} must not import {name}"
+        elif room in CORE:
+            assert head in {"torch", "numpy", *__import__("sys").stdlib_module_names}, f"{room} imports {head}"
+
+
+def test_rooms_stay_small():
+    """Oracle: DESIGN's 300 lines a room, 40 a function, with a little air."""
+    for path in ROOT.rglob("*.py"):
+        text = path.read_text()
+        assert len(text.splitlines()) <= 330, path
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef):
+                assert node.end_lineno - node.lineno < 45, f"{path}: {node.name}"
