@@ -22,10 +22,15 @@ ALLOWED = {
     "solver": {"errors"},
     "sampler": {"errors", "groups", "schedule", "path", "solver"},
     "guidance": {"errors", "groups", "path"},
-    "models": {"errors", "groups"},
+    "weights": {"errors", "files"},
+    "models": {"errors", "groups", "weights"},
+    "representations": {"errors", "files", "groups", "weights"},
+    "checkpoint": BASE | CORE | {"weights", "models", "representations"},
+    "convert": BASE | CORE | {"weights", "models", "representations", "checkpoint"},
+    "pipeline": BASE | CORE | {"models", "representations", "checkpoint"},
     "report": BASE | CORE | {"models"},
     "demo": BASE | CORE | {"models", "report"},
-    "cli": BASE | CORE | {"models", "report", "demo"},
+    "cli": BASE | CORE | {"models", "report", "demo", "convert"},
 }
 
 

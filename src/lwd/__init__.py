@@ -6,13 +6,18 @@ from typing import TYPE_CHECKING, Any
 from lwd.version import __version__
 
 if TYPE_CHECKING:
+    from lwd.checkpoint import Checkpoint, load, save
     from lwd.errors import InputError, SolveError
     from lwd.groups import Group, Layout
     from lwd.guidance import AutoGuidance, ClassifierFree
     from lwd.models.exact import Gaussian, GaussianMixture
+    from lwd.models.lightningdit import LightningDiT, LightningDiTConfig
     from lwd.objective import FlowObjective, Losses
     from lwd.path import Velocity, interpolate
+    from lwd.pipeline import LWDPipeline
     from lwd.probe.surface import fit_schedule, path_objective
+    from lwd.representations.statistics import Statistics
+    from lwd.representations.texture import TextureAutoencoder
     from lwd.sampler import flow_field, sample, seeded_noise
     from lwd.schedule.base import Schedule
     from lwd.schedule.fixed import Cascade, Offset, PiecewiseLinear, Synchronous
@@ -35,20 +40,29 @@ _ROOMS = {
     "sampler": ("flow_field", "sample", "seeded_noise"),
     "guidance": ("AutoGuidance", "ClassifierFree"),
     "models.exact": ("Gaussian", "GaussianMixture"),
+    "models.lightningdit": ("LightningDiT", "LightningDiTConfig"),
+    "representations.statistics": ("Statistics",),
+    "representations.texture": ("TextureAutoencoder",),
+    "checkpoint": ("Checkpoint", "load", "save"),
+    "pipeline": ("LWDPipeline",),
 }
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 
 __all__ = [
     "AutoGuidance",
     "Cascade",
+    "Checkpoint",
     "ClassifierFree",
     "FlowObjective",
     "Gaussian",
     "GaussianMixture",
     "Group",
     "InputError",
+    "LWDPipeline",
     "Layout",
     "Learnable",
+    "LightningDiT",
+    "LightningDiTConfig",
     "Losses",
     "Offset",
     "PiecewiseLinear",
@@ -57,16 +71,20 @@ __all__ = [
     "Schedule",
     "Solution",
     "SolveError",
+    "Statistics",
     "Synchronous",
+    "TextureAutoencoder",
     "Velocity",
     "__version__",
     "fit_schedule",
     "flow_field",
     "interpolate",
+    "load",
     "load_schedule",
     "parse_schedule",
     "path_objective",
     "sample",
+    "save",
     "save_schedule",
     "schedule_from_dict",
     "seeded_noise",

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from importlib import import_module
+from typing import Any
 
 
 class InputError(ValueError):
@@ -18,3 +20,11 @@ def nearest(name: str, known: Iterable[str]) -> str:
     close = get_close_matches(name, known, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else ""
     return f"known: {', '.join(known)}{hint}"
+
+
+def import_extra(module: str, extra: str, purpose: str) -> Any:
+    """An optional package, or an error with the command that installs it."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise InputError(f"{purpose} needs {module}; install it with: pip install 'lwd[{extra}]'") from error

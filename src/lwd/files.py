@@ -2,35 +2,66 @@
 
 import json
 import os
-import tempfile
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from lwd.errors import InputError
 
 MAX_JSON_BYTES = 64 * 2**20
 
 
-def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write `content` to `path` in one atomic step: temporary name beside it, fsync, rename."""
+@contextmanager
+def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """A file to write that appears under `path` only when the block ends well: temporary name, fsync, rename."""
     path = Path(path)
+    temporary = path.parent / f".{path.name}.{secrets.token_hex(6)}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
+        with temporary.open("xb") as file:
+            yield file
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
     except BaseException as error:
-        Path(temporary).unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
         if isinstance(error, OSError):
             raise InputError(f"cannot write {path}: {error.strerror or error}") from error
         raise
+
+
+@contextmanager
+def atomic_directory(path: str | os.PathLike[str], replace: bool = False) -> Iterator[Path]:
+    """A directory to fill that appears under `path` only when the block ends well; an old one stays until then."""
+    path = Path(path)
+    if path.exists() and not replace and not (path.is_dir() and not any(path.iterdir())):
+        raise InputError(f"{path} exists; choose another name, or pass --force to replace it")
+    temporary, old = (path.parent / f".{path.name}.{secrets.token_hex(6)}" for _ in range(2))
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
+        if path.exists():
+            os.replace(path, old)
+        os.replace(temporary, path)
+    except BaseException as error:
+        if old.exists() and not path.exists():
+            os.replace(old, path)
+        if isinstance(error, OSError):
+            raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+        raise
+    finally:
+        for leftover in (temporary, old):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+
+def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write `content` to `path`, whole or not at all."""
+    with atomic_file(path) as file:
+        file.write(content)
 
 
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
@@ -54,9 +85,3 @@ def read_json(path: str | os.PathLike[str]) -> Any:
         return json.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not valid JSON ({error}); is it truncated or another kind of file?") from error
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -5,11 +5,11 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from lwd.cli import demo, schedule
+from lwd.cli import convert, demo, schedule
 from lwd.errors import InputError, SolveError, nearest
 from lwd.version import __version__
 
-COMMANDS = (schedule, demo)
+COMMANDS = (schedule, convert, demo)
 
 
 class Parser(argparse.ArgumentParser):

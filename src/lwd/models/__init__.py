@@ -1,5 +1,6 @@
-"""Velocities: exact ones for known distributions."""
+"""Velocities: LightningDiT, and exact ones for known distributions."""
 
 from lwd.models.exact import Gaussian, GaussianMixture
+from lwd.models.lightningdit import SIZES, LightningDiT, LightningDiTConfig, parameter_count
 
-__all__ = ["Gaussian", "GaussianMixture"]
+__all__ = ["SIZES", "Gaussian", "GaussianMixture", "LightningDiT", "LightningDiTConfig", "parameter_count"]

@@ -1,0 +1,124 @@
+"""A trained model as a directory: network, layout, schedule and statistics, so that sampling needs nothing else."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lwd.errors import InputError
+from lwd.files import atomic_directory, read_json, write_json
+from lwd.groups import Layout
+from lwd.models.lightningdit import LightningDiT, LightningDiTConfig
+from lwd.representations.statistics import Statistics, load_statistics, save_statistics
+from lwd.schedule.base import Schedule
+from lwd.schedule.io import load_schedule, save_schedule
+from lwd.weights import mismatches, read_safetensors, write_safetensors
+
+FORMAT = "lwd.model"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Everything that sampling needs; `velocity` is the network in eval mode."""
+
+    velocity: LightningDiT
+    schedule: Schedule
+    statistics: Statistics | None = None
+
+    def __post_init__(self) -> None:
+        if self.schedule.groups != self.layout.names:
+            raise InputError(
+                f"the schedule is for {', '.join(self.schedule.groups)}, the network for {', '.join(self.layout.names)}"
+            )
+        if self.statistics is not None:
+            self.statistics.check(self.layout)
+
+    @property
+    def config(self) -> LightningDiTConfig:
+        return self.velocity.config
+
+    @property
+    def layout(self) -> Layout:
+        return self.config.layout
+
+    @property
+    def null_label(self) -> int:
+        return self.velocity.null_label
+
+    def latents(self, z: Tensor) -> dict[str, Tensor]:
+        """The groups of a sampled state, on the scale of their encoders."""
+        return self.layout.split(z if self.statistics is None else self.statistics.denormalize(z, self.layout))
+
+    def __repr__(self) -> str:
+        c = self.config
+        statistics = "with statistics" if self.statistics else "no statistics"
+        return f"Checkpoint({c.depth} blocks of {c.width}, {c.layout}, {self.schedule!r}, {statistics})"
+
+
+def write_checkpoint(
+    directory: Path,
+    config: LightningDiTConfig,
+    state: Mapping[str, Tensor],
+    schedule: Schedule,
+    statistics: Statistics | None,
+    provenance: Mapping[str, Any] | None = None,
+) -> None:
+    """Fill an existing directory with config.json, model.safetensors, schedule.json and statistics.json."""
+    head = {"format": FORMAT, "version": VERSION, "architecture": "lightningdit", "network": config.to_dict()}
+    write_safetensors(directory / "model.safetensors", state)
+    save_schedule(schedule, directory / "schedule.json")
+    if statistics is not None:
+        save_statistics(statistics, directory / "statistics.json")
+    write_json(directory / "config.json", head | ({"provenance": dict(provenance)} if provenance else {}))
+
+
+def save(checkpoint: Checkpoint, directory: str | os.PathLike[str], replace: bool = False) -> None:
+    """Write a checkpoint as a directory, whole or not at all."""
+    with atomic_directory(directory, replace) as aside:
+        state = checkpoint.velocity.state_dict()
+        write_checkpoint(aside, checkpoint.config, state, checkpoint.schedule, checkpoint.statistics)
+
+
+def load(
+    directory: str | os.PathLike[str], device: torch.device | str = "cpu", dtype: torch.dtype | None = None
+) -> Checkpoint:
+    """Read a checkpoint directory. The weights are held once: never a second, randomly initialised copy."""
+    directory = Path(directory)
+    if not directory.is_dir():
+        hint = "; a .pt file is read by lwd convert" if directory.is_file() else ""
+        raise InputError(f"{directory} is not a checkpoint directory{hint}")
+    config = read_config(directory)
+    with torch.device("meta"):
+        network = LightningDiT(config)
+    state = read_safetensors(directory / "model.safetensors", str(device))
+    problems = mismatches({name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}, state)
+    if problems:
+        raise InputError(f"{directory / 'model.safetensors'} does not fit its config.json: " + "; ".join(problems))
+    network.load_state_dict(state, assign=True)
+    network = network.requires_grad_(False).eval() if dtype is None else network.requires_grad_(False).eval().to(dtype)
+    statistics = directory / "statistics.json"
+    return Checkpoint(
+        network,
+        load_schedule(directory / "schedule.json"),
+        load_statistics(statistics) if statistics.exists() else None,
+    )
+
+
+def read_config(directory: Path) -> LightningDiTConfig:
+    """The network's configuration in a checkpoint directory."""
+    path = directory / "config.json"
+    value = read_json(path)
+    if not isinstance(value, Mapping) or value.get("format") != FORMAT:
+        raise InputError(f'{path} is not a model of lwd ("format" must be "{FORMAT}")')
+    if value.get("version") != VERSION or value.get("architecture") != "lightningdit":
+        given = f"version {value.get('version')!r}, architecture {value.get('architecture')!r}"
+        raise InputError(f"{path} has {given}; this lwd reads version {VERSION}, architecture 'lightningdit'")
+    try:
+        return LightningDiTConfig.from_dict(value.get("network", {}))
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error

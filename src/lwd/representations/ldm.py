@@ -1,0 +1,110 @@
+"""LDM-style KL autoencoders (SD-VAE, VA-VAE): their tensor names, and what their shapes tell."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lwd.errors import InputError, import_extra
+from lwd.representations.texture import TextureAutoencoder
+from lwd.weights import mismatches
+
+KEPT = ("encoder.", "decoder.", "quant_conv.", "post_quant_conv.")
+DROPPED = ("loss.", "discriminator.", "foundation_model.", "linear_proj.", "model_ema.")
+"""Parts of training that the autoencoder does not need: discriminator, perceptual nets, VA-VAE's aligned encoder."""
+
+
+def is_ldm(state: Mapping[str, Tensor]) -> bool:
+    """Whether a state dict is an LDM autoencoder's."""
+    return "encoder.conv_in.weight" in state and "decoder.conv_in.weight" in state
+
+
+def autoencoder_from_ldm(state: Mapping[str, Tensor]) -> TextureAutoencoder:
+    """Build and fill diffusers' AutoencoderKL; every tensor must be known, there, and fit."""
+    diffusers = import_extra("diffusers", "images", "the texture autoencoder")
+    unknown = [name for name in state if not name.startswith(KEPT + DROPPED)]
+    if unknown:
+        raise InputError(f"the autoencoder has unknown tensors: {', '.join(sorted(unknown))}")
+    kept = {name: tensor for name, tensor in state.items() if name.startswith(KEPT)}
+    config = infer_ldm_config(kept)
+    with torch.device("meta"):
+        kl = diffusers.AutoencoderKL(**config)
+    levels = len(config["block_out_channels"])
+    renamed = {diffusers_name(name, levels): _squeezed(name, tensor) for name, tensor in kept.items()}
+    problems = mismatches({name: tuple(t.shape) for name, t in kl.state_dict().items()}, renamed)
+    if problems:
+        raise InputError("the weights do not fit the autoencoder: " + "; ".join(problems))
+    kl.load_state_dict({name: tensor.float() for name, tensor in renamed.items()}, assign=True)
+    return TextureAutoencoder(kl.eval())
+
+
+def infer_ldm_config(state: Mapping[str, Tensor]) -> dict[str, Any]:
+    """AutoencoderKL's arguments from an LDM state dict's shapes."""
+    need = ("encoder.conv_in.weight", "decoder.conv_in.weight", "quant_conv.weight", "post_quant_conv.weight")
+    missing = [name for name in need if name not in state]
+    if missing:
+        raise InputError(f"this is not an LDM autoencoder: {', '.join(missing)} missing")
+    levels = 1 + max(int(m[1]) for m in (re.match(r"encoder\.down\.(\d+)\.", name) for name in state) if m)
+    blocks = 1 + max(int(m[1]) for m in (re.match(r"encoder\.down\.0\.block\.(\d+)\.", name) for name in state) if m)
+    widths = [_out(state, f"encoder.down.{i}.block.0.conv1.weight") for i in range(levels)]
+    latent, embed = _in(state, "decoder.conv_in.weight"), _in(state, "post_quant_conv.weight")
+    if latent != embed:
+        raise InputError(f"z has {latent} channels but its embedding {embed}; AutoencoderKL has one number for both")
+
+    def attends(side: str, level: int) -> bool:
+        return f"{side}.{level}.attn.0.norm.weight" in state
+
+    down = ["AttnDownEncoderBlock2D" if attends("encoder.down", i) else "DownEncoderBlock2D" for i in range(levels)]
+    up = ["AttnUpDecoderBlock2D" if attends("decoder.up", i) else "UpDecoderBlock2D" for i in reversed(range(levels))]
+    return {
+        "in_channels": _in(state, "encoder.conv_in.weight"),
+        "out_channels": _out(state, "decoder.conv_out.weight"),
+        "down_block_types": down,
+        "up_block_types": up,
+        "block_out_channels": widths,
+        "layers_per_block": blocks,
+        "latent_channels": latent,
+        "norm_num_groups": 32,
+        "scaling_factor": 1.0,
+    }
+
+
+def diffusers_name(name: str, levels: int) -> str:
+    """LDM's name of a tensor -> diffusers'."""
+    for pattern, replacement in (
+        (r"^encoder\.down\.(\d+)\.block\.", r"encoder.down_blocks.\1.resnets."),
+        (r"^encoder\.down\.(\d+)\.attn\.", r"encoder.down_blocks.\1.attentions."),
+        (r"^encoder\.down\.(\d+)\.downsample\.", r"encoder.down_blocks.\1.downsamplers.0."),
+        (r"^decoder\.up\.(\d+)\.block\.", r"decoder.up_blocks.\1.resnets."),
+        (r"^decoder\.up\.(\d+)\.attn\.", r"decoder.up_blocks.\1.attentions."),
+        (r"^decoder\.up\.(\d+)\.upsample\.", r"decoder.up_blocks.\1.upsamplers.0."),
+        (r"\.mid\.attn_1\.", r".mid_block.attentions.0."),
+        (r"\.norm_out\.", r".conv_norm_out."),
+        (r"\.nin_shortcut\.", r".conv_shortcut."),
+        (r"(attentions\.\d+)\.norm\.", r"\1.group_norm."),
+        (r"(attentions\.\d+)\.(q|k|v)\.", r"\1.to_\2."),
+        (r"(attentions\.\d+)\.proj_out\.", r"\1.to_out.0."),
+    ):
+        name = re.sub(pattern, replacement, name)
+    name = re.sub(r"\.mid\.block_(\d+)\.", lambda m: f".mid_block.resnets.{int(m[1]) - 1}.", name)
+    # LDM counts the decoder's levels from the highest resolution, diffusers from the lowest.
+    return re.sub(r"up_blocks\.(\d+)", lambda m: f"up_blocks.{levels - 1 - int(m[1])}", name)
+
+
+def _squeezed(name: str, tensor: Tensor) -> Tensor:
+    """LDM's attention uses 1x1 convolutions where diffusers has linear maps."""
+    is_map = re.search(r"attn(_1|\.\d+)\.(q|k|v|proj_out)\.weight$", name)
+    return tensor.flatten(1) if is_map and tensor.ndim == 4 and tensor.shape[2:] == (1, 1) else tensor
+
+
+def _out(state: Mapping[str, Tensor], name: str) -> int:
+    if name not in state or state[name].ndim != 4:
+        raise InputError(f"this is not an LDM autoencoder: {name} is missing or not a convolution")
+    return state[name].shape[0]
+
+
+def _in(state: Mapping[str, Tensor], name: str) -> int:
+    _out(state, name)
+    return state[name].shape[1]

@@ -1,0 +1,131 @@
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+import lwd
+from lwd import LWDPipeline
+from lwd.representations.ldm import autoencoder_from_ldm
+from lwd.representations.texture import to_uint8
+from reference import LAYOUT, busy_network, ldm, small_config
+
+FOUR = lwd.Layout.of(texture=4, semantic=2)
+EULER = {"method": "euler", "steps": 8}
+
+
+def pipeline(seed=0, autoencoder=True, schedule=None):
+    config = small_config(FOUR, grid=(4, 4))
+    statistics = lwd.Statistics(
+        {"texture": torch.full((4,), 0.5), "semantic": torch.zeros(2)},
+        {"texture": torch.full((4,), 2.0), "semantic": torch.ones(2)},
+    )
+    point = lwd.Checkpoint(busy_network(config, seed), schedule or lwd.Offset(0.3), statistics)
+    return LWDPipeline(point, autoencoder_from_ldm(ldm()[1]) if autoencoder else None)
+
+
+def test_a_call_is_sample_denormalise_decode():
+    """Oracle: the three steps by hand."""
+    pipe = pipeline()
+    out = pipe([1, 3], seed=7, solver=EULER)
+    point = pipe.checkpoint
+    z = lwd.sample(point.velocity, point.schedule, FOUR, seeds=[7, 8], labels=[1, 3], size=(4, 4), **EULER).z
+    assert torch.equal(out.solution.z, z)
+    assert_close(out.latents["texture"], z[:, :4] * 2 + 0.5)
+    with torch.no_grad():
+        pixels = to_uint8(pipe.autoencoder.decode(out.latents["texture"])).numpy()
+    assert [np.asarray(image).tolist() for image in out.images] == pixels.tolist()
+    assert out.images[0].size == (16, 16)
+
+
+def test_save_and_load_give_the_same_images(tmp_path):
+    """Oracle: bytes of the pictures before and after; the hub layout; no network."""
+    pipe = pipeline(schedule=lwd.Polynomial([[0.0, 1.0, 2.0]]).freeze())
+    pipe.save_pretrained(tmp_path / "model")
+    again = LWDPipeline.from_pretrained(tmp_path / "model")
+    names = sorted(str(p.relative_to(tmp_path / "model")) for p in (tmp_path / "model").rglob("*") if p.is_file())
+    assert names == [
+        "README.md", "config.json", "model.safetensors", "schedule.json", "statistics.json", "vae/config.json",
+        "vae/diffusion_pytorch_model.safetensors",
+    ]  # fmt: skip
+    first, second = pipe([0, 2], solver=EULER), again([0, 2], solver=EULER)
+    assert [image.tobytes() for image in first.images] == [image.tobytes() for image in second.images]
+    card = (tmp_path / "model" / "README.md").read_text()
+    assert "texture=4,semantic=2" in card
+    assert "library_name: lwd" in card
+    with pytest.raises(lwd.InputError, match="exists"):
+        pipe.save_pretrained(tmp_path / "model")
+
+
+def test_seeds_are_per_image():
+    """Oracle: image i of seed s is image 0 of seed s + i."""
+    pipe = pipeline(autoencoder=False)
+    many = pipe([1, 1, 1], seed=4, solver=EULER)
+    assert many.images is None
+    assert_close(pipe([1], seed=6, solver=EULER).solution.z[0], many.solution.z[2], atol=1e-5, rtol=1e-5)
+    assert_close(pipe([1, 1], seed=[6, 4], solver=EULER).solution.z[1], many.solution.z[0], atol=1e-5, rtol=1e-5)
+
+
+def test_guides():
+    """Oracle: the wrappers of lwd.guidance called by hand; scale 1 is no guidance."""
+    pipe, weak = pipeline(autoencoder=False), pipeline(seed=1, autoencoder=False)
+    velocity, schedule = pipe.checkpoint.velocity, pipe.checkpoint.schedule
+    run = {"seeds": [0], "labels": [2], "size": (4, 4), **EULER}
+    for guide, by_hand in (
+        (weak, lwd.AutoGuidance(velocity, weak.checkpoint.velocity, 1.5, FOUR, (0.1, 0.9))),
+        (weak.checkpoint.velocity, lwd.AutoGuidance(velocity, weak.checkpoint.velocity, 1.5, FOUR, (0.1, 0.9))),
+        ("null", lwd.ClassifierFree(velocity, 5, 1.5, FOUR, (0.1, 0.9))),
+    ):
+        out = pipe([2], solver=EULER, guide=guide, scale=1.5, interval=(0.1, 0.9))
+        assert torch.equal(out.solution.z, lwd.sample(by_hand, schedule, FOUR, **run).z)
+    plain = pipe([2], solver=EULER).solution.z
+    assert torch.equal(pipe([2], solver=EULER, guide=weak, scale=1.0).solution.z, plain)
+
+
+def test_larger_images():
+    out = pipeline()([0], solver=EULER, size=(4, 8))
+    assert out.images[0].size == (32, 16)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda p: p([9], solver=EULER), "0..4 "),
+        (lambda p: p([-1], solver=EULER), "0..4 "),
+        (lambda p: p([0], solver="eulr"), "did you mean 'euler'"),
+        (lambda p: p([0], scale=2.0), "no effect without a guide"),
+        (lambda p: p([0], guide="null"), "needs a scale"),
+        (lambda p: p([0], guide="weak", scale=2.0), "from_pretrained"),
+        (lambda p: p([0], guide=pipeline(autoencoder=False, schedule=lwd.Cascade()), scale=2.0), "another schedule"),
+        (lambda p: LWDPipeline(lwd.Checkpoint(busy_network(small_config()), lwd.Offset(0.3)), p.autoencoder), "8"),
+        (lambda _: LWDPipeline.from_pretrained("no/such/place"), "neither a directory nor a hub id"),
+        (
+            lambda _: lwd.Checkpoint(busy_network(small_config()), lwd.Offset(0.3, ("a", "b"), "a")),
+            "schedule is for a, b",
+        ),
+    ],
+)
+def test_wrong_use_is_refused_with_a_sentence(call, message):
+    with pytest.raises(lwd.InputError, match=message):
+        call(pipeline())
+    assert LAYOUT.channels == 12
+
+
+def test_a_hub_id_without_network_is_one_sentence(monkeypatch):
+    """The download itself cannot run here; what it does with the answer can."""
+    import huggingface_hub
+
+    def offline(name, allow_patterns):
+        assert "*.safetensors" in allow_patterns
+        raise OSError(f"no connection while asking for {name}\nand more lines")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", offline)
+    with pytest.raises(lwd.InputError, match=r"could not be downloaded \(no connection while asking for me/model\)$"):
+        LWDPipeline.from_pretrained("me/model")
+
+
+def test_a_hub_id_with_network_loads_the_snapshot(tmp_path, monkeypatch):
+    import huggingface_hub
+
+    pipeline(autoencoder=False).save_pretrained(tmp_path / "snapshot")
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **__: str(tmp_path / "snapshot"))
+    assert LWDPipeline.from_pretrained("me/model").checkpoint.layout == FOUR
