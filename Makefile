@@ -37,18 +37,20 @@ bench: $(VENV)/.ready-dev
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis
 
-$(BIN)/python:
+# Written after venv has finished: an interrupted one is made again from nothing.
+$(VENV)/.created:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "lwd needs Python 3.11 or newer, but $(PYTHON) is $$($(PYTHON) --version 2>&1); run make PYTHON=/path/to/python3.11"; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv --clear $(VENV)
+	@touch $@
 
 # The stamp is written last, so an interrupted installation is taken up again.
-$(VENV)/.ready-run: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/.ready-run: pyproject.toml constraints.txt | $(VENV)/.created
 	@echo "Installing lwd into $(VENV) (a minute or two the first time) ..."
 	$(PIP) install -c constraints.txt -e .
 	@touch $@
 
-$(VENV)/.ready-dev: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/.ready-dev: pyproject.toml constraints.txt | $(VENV)/.created
 	@echo "Installing lwd with its test tools into $(VENV) (a minute or two the first time) ..."
 	$(PIP) install -c constraints.txt -e '.[dev]'
 	@touch $@ $(VENV)/.ready-run

@@ -68,6 +68,11 @@ def test_export_and_show_round_trip(tmp_path, capsys):
     lwd.save_schedule(lwd.Offset(0.3), path, {"lambda": 0.04})
     assert main(["schedule", "show", str(path)]) == 0
     assert "lambda: 0.04" in capsys.readouterr().out
+    assert main(["schedule", "export", str(path), "--out", str(tmp_path / "copy.json")]) == 0
+    assert (tmp_path / "copy.json").read_bytes() == path.read_bytes()
+    capsys.readouterr()
+    assert main(["schedule", "show", str(path), "--json"]) == 0
+    assert capsys.readouterr().out == path.read_text()
     table = tmp_path / "o.csv"
     assert main(["schedule", "export", "polynomial", "--out", str(table), "--points", "5"]) == 0
     values = np.genfromtxt(table, delimiter=",", names=True)
@@ -96,12 +101,17 @@ def test_plot_writes_a_picture(tmp_path, kind):
         (["schedule"], "the following arguments are required: ACTION"),
         (["schedule", "show", "absent.json"], "neither a file nor a schedule word"),
         (["schedule", "show", "offset:2"], "0 < delta < 1"),
-        (["schedule", "show", "offset:0.3", "--points", "1"], "at least 2 points"),
+        (["schedule", "show", "offset:0.3", "--points", "1"], "2 to 100000 points"),
         (["schedule", "plot", "offset:0.3", "--out", "x.jpg"], "ends in .png, .pdf, .svg"),
         (["schedule", "export", "offset:0.3", "--out", "x.yaml"], "ends in .json or .csv"),
         (["schedule", "export", "offset:0.3", "--out", "x.json", "--points", "4"], "no effect"),
         (["schedule", "export", "offset:0.3", "--out", "/proc/nowhere/x.json"], "cannot write"),
         (["schedule", "show", "offset:0.3", "--groups", "a,a"], "must differ"),
+        (["schedule", "show", "offset:0.3", "--groups", ""], "group name"),
+        (["schedule", "show", "offset:0.3", "--json", "--points", "4"], "no effect"),
+        (["schedule", "show", "x" * 300], "neither a file"),
+        (["it's"], 'there is no command "it\'s"'),
+        (["demo", "--out", "/proc/nowhere"], "cannot write"),
     ],
 )
 def test_wrong_use_gets_one_line_and_exit_code_2(arguments, message, capsys):

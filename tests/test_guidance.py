@@ -70,6 +70,17 @@ def test_a_scale_by_group_touches_only_its_channels():
     assert not torch.equal(guided[:, 2:], strong(*inputs())[:, 2:])
 
 
+def test_a_guide_that_fails_where_it_is_not_asked_for_does_no_harm():
+    """Oracle: a guide that is NaN in texture and of another dtype, with semantic guided alone."""
+
+    def broken(z, times, label):
+        return weak(z, times, label).double().index_fill(1, torch.tensor([0, 1]), torch.nan)
+
+    out = AutoGuidance(strong, broken, {"semantic": 2.5}, LAYOUT)(*inputs())
+    assert out.dtype == torch.float32
+    assert torch.equal(out, AutoGuidance(strong, weak, {"semantic": 2.5}, LAYOUT)(*inputs()))
+
+
 def test_intervals_act_on_each_groups_own_local_time():
     """Oracle: a table of local times and which channels may differ from main; [low, high), closed at 1."""
     interval = {"texture": (0.3, 0.5), "semantic": (0.8, 1.0)}
@@ -128,6 +139,8 @@ def test_guided_velocities_nest_and_sample():
         ({"scale": 2, "interval": (0.5, 0.2)}, "low < high"),
         ({"scale": 2, "interval": {"texture": (0.1, 1.4)}}, "low < high"),
         ({"scale": 2, "interval": {"depth": (0.1, 0.4)}}, "unknown group 'depth'"),
+        ({"scale": 1, "interval": (0.1, 0.4)}, "has no effect"),
+        ({"scale": {"texture": 2}, "interval": {"semantic": (0.1, 0.4)}}, "scale of semantic is 1"),
     ],
 )
 def test_bad_settings_are_refused_with_a_sentence(options, message):

@@ -32,13 +32,17 @@ def describe() -> str:
 
 def signature(value) -> str:
     try:
-        return "(" + ", ".join(str(p).split(":")[0].split("=")[0].strip() for p in parameters(value)) + ")"
+        parameters = inspect.signature(value).parameters.values()
     except (TypeError, ValueError):
         return ""
-
-
-def parameters(value):
-    return inspect.signature(value).parameters.values()
+    parts, starred = [], False
+    for p in parameters:
+        if p.kind is p.KEYWORD_ONLY and not starred:
+            parts.append("*")
+        starred = starred or p.kind in (p.KEYWORD_ONLY, p.VAR_POSITIONAL)
+        stars = {p.VAR_POSITIONAL: "*", p.VAR_KEYWORD: "**"}.get(p.kind, "")
+        parts.append(stars + p.name + ("" if p.default is p.empty else f"={p.default!r}"))
+    return f"({', '.join(parts)})"
 
 
 def test_public_api_is_the_snapshot():

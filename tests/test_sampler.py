@@ -1,5 +1,6 @@
 import itertools
 
+import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
@@ -18,6 +19,7 @@ def test_noise_is_a_function_of_the_seed_alone():
     for row, seed in enumerate([3, 1, 4]):
         assert torch.equal(lwd.seeded_noise([seed], (3, 5, 5))[0], four[row])
     many = lwd.seeded_noise(range(2000), (3, 2, 2))
+    assert torch.equal(lwd.seeded_noise(np.arange(3), (3, 2, 2)), many[:3])
     assert_close(many.mean(), torch.tensor(0.0), atol=0.02, rtol=0)
     assert_close(many.std(), torch.tensor(1.0), atol=0.02, rtol=0)
     for bad in (-1, 1.5, True, 2**63):
@@ -125,10 +127,29 @@ def test_guidance_intervals_become_breakpoints():
     assert (aware.z - fine.z).abs().max() < 1e-4
 
 
+def test_an_interval_that_ends_on_a_kink_of_the_schedule():
+    """Oracle: the edge moved by 1e-7; in Offset(0.55) semantic arrives when texture is at 0.45."""
+    layout = lwd.Layout.of(texture=1, semantic=1)
+    main = lwd.Gaussian(layout, torch.tensor([[1.0, 0.6], [0.6, 1.0]]))
+    weak = lwd.Gaussian(layout, torch.tensor([[2.0, 0.2], [0.2, 2.0]]))
+    run = {"seeds": range(8), "size": (1, 1), "dtype": torch.float64}
+    for low, high in ((0.0, 0.45), (0.45, 1.0)):
+        results = []
+        for shift in (0.0, 1e-7):
+            interval = (low + shift if low else low, high - shift if high < 1 else high)
+            guided = lwd.AutoGuidance(main, weak, {"texture": 2.0}, layout, {"texture": interval})
+            results.append(lwd.sample(guided, lwd.Offset(0.55), layout, method="rk4", steps=60, **run).z)
+        assert_close(results[0], results[1], atol=1e-5, rtol=0)
+
+
 def test_what_does_not_fit_is_refused():
     data = small_mixture()
     with pytest.raises(lwd.InputError, match="agree in name and order"):
         lwd.sample(data, lwd.Offset(0.3, ("semantic", "texture")), LAYOUT, seeds=[0])
+    with pytest.raises(lwd.InputError, match="labels are whole numbers"):
+        lwd.sample(data, lwd.Offset(0.3), LAYOUT, seeds=[0, 1], labels=[0.9, 1.9])
+    with pytest.raises(lwd.InputError, match=r"pass size=\(1, 1\)"):
+        lwd.sample(data, lwd.Offset(0.3), LAYOUT, seeds=[0])
     with pytest.raises(lwd.InputError, match="at least one seed"):
         lwd.sample(data, lwd.Offset(0.3), LAYOUT, seeds=[])
     with pytest.raises(lwd.InputError, match="2 seeds need one label or 2"):

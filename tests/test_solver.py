@@ -1,6 +1,7 @@
 """Solvers against known solutions: measured order, kinks, bounds, independence of the batch."""
 
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 import lwd
-from lwd.solver import DOPRI5, FIXED, _combine, _stages, tau_grid
+from lwd.solver import DOPRI5, FIXED, _combine, _pieces, _stages, step_grid
 from strategies import schedules, small_mixture
 
 START = torch.tensor([[1.0, 0.0], [0.3, -0.5]], dtype=torch.float64)
@@ -170,17 +171,61 @@ def test_batch_and_sample_control_and_rk4_agree(schedule):
 
 @given(st.integers(1, 60), st.sets(st.floats(0.01, 0.99), max_size=4))
 def test_the_grid_has_exactly_the_steps_asked_for_and_stops_at_every_edge(steps, inner):
-    """Oracle: counting; the largest step is the least possible up to one step per piece."""
-    edges = [0.0, *sorted(inner), 1.0]
-    if steps < len(edges) - 1:
+    """Oracle: counting; and every step begins where the one before ended (points within 1e-12 are one kink)."""
+    pieces = _pieces(tuple(inner))
+    if steps < len(pieces):
         with pytest.raises(lwd.InputError, match="breakpoints"):
-            tau_grid(steps, edges)
+            step_grid(steps, pieces)
         return
-    grid = tau_grid(steps, edges)
-    assert len(grid) == steps + 1
-    assert set(edges) <= set(grid)
-    assert grid == sorted(grid)
-    assert (grid[0], grid[-1]) == (0.0, 1.0)
+    grid = step_grid(steps, pieces)
+    assert len(grid) == steps
+    assert {piece.end for piece in pieces} <= {step.end for step in grid}
+    assert (grid[0].start, grid[-1].end) == (0.0, 1.0)
+    for before, after in pairwise(grid):
+        assert 0 <= after.start - before.end <= 1e-12
+        assert before.start < before.last <= before.end
+
+
+@pytest.mark.parametrize(
+    "options", [{"method": "rk4", "steps": 60}, {"rtol": 1e-6}, {"rtol": 1e-6, "adaptive": "sample"}]
+)
+def test_two_jumps_one_rounding_apart_are_one_kink(options):
+    """Oracle: exp of the integrated rate, which jumps at 0.4 and again at the next float."""
+    second = math.nextafter(0.4, 1)
+
+    def field(z, tau):
+        return z * torch.where(tau < 0.4, 0.5, torch.where(tau < second, 50.0, 3.0))[:, None]
+
+    for points in ((0.4, second), (second, 0.4)):
+        solution = lwd.solve(field, START, breakpoints=points, **options)
+        assert_close(solution.z, START * math.exp(0.2 + 1.8), rtol=1e-5, atol=1e-9)
+
+
+def test_short_pieces_do_not_shrink_the_steps_after_them():
+    """Oracle: the count of evaluations with one kink, plus one more piece's worth."""
+
+    def field(z, tau):
+        return z * torch.where(tau < 0.5, 1.0, 2.0)[:, None]
+
+    one = lwd.solve(field, START, breakpoints=(0.5,)).nfe
+    assert lwd.solve(field, START, breakpoints=(0.5, 0.5 + 1e-9)).nfe <= one + 7
+
+
+@pytest.mark.parametrize("adaptive", ["batch", "sample"])
+def test_gradients_flow_through_the_steps_and_not_through_their_size(adaptive):
+    """Oracle: z' = -z^3 cos(5 tau) gives d z(1) / d z(0) = (z(1) / z(0))^3, sample by sample."""
+    start = torch.tensor([[1.3], [0.2]], dtype=torch.float64, requires_grad=True)
+    end = lwd.solve(lambda z, tau: -(z**3) * torch.cos(5 * tau)[:, None], start, rtol=1e-8, adaptive=adaptive).z
+    (grad,) = torch.autograd.grad(end[0].sum(), start)
+    assert_close(grad[0], (end[0] / start[0]).detach() ** 3, rtol=1e-5, atol=0)
+    assert grad[1] == 0
+
+
+def test_the_default_tolerances_are_the_papers():
+    """Oracle: atol 1e-6 and rtol 1e-3 given by hand, bit for bit."""
+    solution = lwd.solve(swing, START)
+    assert torch.equal(solution.z, lwd.solve(swing, START, "dopri5", atol=1e-6, rtol=1e-3, adaptive="batch").z)
+    assert not torch.equal(solution.z, lwd.solve(swing, START, rtol=1e-2).z)
 
 
 def test_time_does_not_drift():
@@ -205,7 +250,7 @@ def test_time_does_not_drift():
         ({"breakpoints": (0.0,)}, "strictly between"),
         ({"breakpoints": (float("nan"),)}, "strictly between"),
         ({"rtol": -1.0}, "rtol must be"),
-        ({"rtol": 0.0, "atol": 0.0}, "not both 0"),
+        ({"atol": 0.0}, "atol must be a number > 0"),
         ({"max_nfe": 0}, "max_nfe"),
         ({"adaptive": "both"}, "'batch' or 'sample'"),
     ],
@@ -224,5 +269,7 @@ def test_what_cannot_be_integrated_says_where_and_why():
         lwd.solve(lambda z, tau: z / (tau < 0.5)[:, None], START)
     with pytest.raises(lwd.SolveError, match="non-finite"):
         lwd.solve(lambda z, tau: z / (tau < 0.5)[:, None], START, "euler", steps=10)
+    with pytest.raises(lwd.InputError, match="the batch is empty"):
+        lwd.solve(swing, START[:0])
     with pytest.raises(lwd.InputError, match="field returned shape"):
         lwd.solve(lambda z, _: z[:1], START)

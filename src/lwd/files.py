@@ -58,6 +58,13 @@ def atomic_directory(path: str | os.PathLike[str], replace: bool = False) -> Ite
             shutil.rmtree(leftover, ignore_errors=True)
 
 
+def check_writable(directory: str | os.PathLike[str]) -> None:
+    """Find out before a long job, not after it, that results cannot be written."""
+    probe = Path(directory) / f".probe.{secrets.token_hex(6)}"
+    write_bytes(probe, b"")
+    probe.unlink()
+
+
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
     """Write `content` to `path`, whole or not at all."""
     with atomic_file(path) as file:
@@ -66,7 +73,11 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
 
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
     """Write `value` as JSON; floats keep every bit, NaN and infinity are refused."""
-    write_bytes(path, (json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n").encode())
+    try:
+        text = json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False)
+    except ValueError as error:
+        raise InputError(f"cannot write {path}: it would hold NaN or infinity") from error
+    write_bytes(path, (text + "\n").encode())
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:

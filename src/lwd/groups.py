@@ -128,6 +128,11 @@ def index_of(name: str, names: Sequence[str]) -> int:
     return list(names).index(name)
 
 
+def default_lead(groups: Sequence[str]) -> str:
+    """The group that leads when nobody says which: semantic as in the paper, otherwise the last."""
+    return "semantic" if "semantic" in groups else groups[-1]
+
+
 def check_names(names: Sequence[str]) -> tuple[str, ...]:
     """Group names as a tuple: at least one, each a non-empty word, none twice."""
     if isinstance(names, str):

@@ -31,6 +31,9 @@ class AutoGuidance:
         self.interval = _by_group("interval", (0.0, 1.0) if interval is None else interval, layout, (0.0, 1.0))
         for name in layout.names:
             _check(name, self.scale[name], self.interval[name])
+        named = layout.names if interval is not None and not isinstance(interval, Mapping) else (interval or ())
+        if named and all(self.scale[name] == 1 for name in named):
+            raise InputError(f"the interval has no effect: the scale of {', '.join(named)} is 1 (no guidance)")
 
     @property
     def edges(self) -> dict[str, tuple[float, ...]]:
@@ -56,9 +59,10 @@ class AutoGuidance:
         weights = self.weights(times)
         if (weights == 1).all():
             return main
-        guide = self._guide(z, times, label)
-        # lerp is exact at w = 1 and for guide = main: unguided channels stay bit for bit what main said.
-        return torch.lerp(guide, main, self.layout.expand(weights, main.ndim).to(main.dtype))
+        guide = self._guide(z, times, label).to(main.dtype)
+        w = self.layout.expand(weights, main.ndim).to(main.dtype)
+        # Unguided channels stay bit for bit what main said, even where the guide is not finite.
+        return torch.where(w == 1, main, torch.lerp(guide, main, w))
 
     def _guide(self, z: Tensor, times: Tensor, label: Tensor) -> Tensor:
         return self.guide(z, times, label)

@@ -1,6 +1,7 @@
 """From seeds to samples: field = rates x velocity, integrated over the global time."""
 
 from collections.abc import Sequence
+from operator import index
 from typing import Any
 
 import torch
@@ -34,9 +35,9 @@ def seeded_noise(seeds: Sequence[int], shape: Sequence[int], device: torch.devic
     """One standard normal (len(seeds), *shape) float32; row i is a function of seeds[i] and the shape alone."""
     rows = []
     for seed in seeds:
-        if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
+        if isinstance(seed, bool) or not hasattr(seed, "__index__") or not 0 <= index(seed) < 2**63:
             raise InputError(f"a seed is a whole number from 0 to 2^63 - 1, got {seed!r}")
-        rows.append(torch.randn(tuple(shape), generator=torch.Generator().manual_seed(seed)))
+        rows.append(torch.randn(tuple(shape), generator=torch.Generator().manual_seed(index(seed))))
     return torch.stack(rows).to(device) if rows else torch.empty(0, *shape, device=device)
 
 
@@ -64,7 +65,10 @@ def sample(
     seeds = list(seeds)
     if not seeds:
         raise InputError("sample needs at least one seed, for example seeds=range(8)")
-    label = torch.as_tensor(labels, dtype=torch.int64, device=device)
+    label = torch.as_tensor(labels)
+    if label.is_floating_point() or label.is_complex():
+        raise InputError(f"labels are whole numbers, got {label.dtype}")
+    label = label.to(device, torch.int64)
     if label.ndim == 0:
         label = label.expand(len(seeds))
     if label.shape != (len(seeds),):

@@ -1,9 +1,9 @@
 """ODE solvers over the global time tau in [0, 1]. They know no network and no schedule, only field(z, tau)."""
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 import torch
@@ -87,28 +87,39 @@ def solve(
     method: euler, midpoint, heun, rk4 take `steps` (their total over [0, 1]); dopri5 takes atol (1e-6), rtol (1e-3),
     max_nfe (10000) and adaptive: "batch" (default) has one step size for all, "sample" one for each, so that a result
     does not depend on its neighbours. The field is never asked outside [0, 1]. No step crosses a breakpoint: at its
-    end a step sees the field from the left, the next begins afresh on the right.
+    end a step sees the field from the left, the next one from the right. Gradients flow through the steps taken, not
+    through the choice of their size.
     """
-    edges = _edges(breakpoints)
+    pieces = _pieces(breakpoints)
     if method not in METHODS:
         raise InputError(f"there is no method {method!r}; {nearest(str(method), METHODS)}")
+    if not len(z):
+        raise InputError("there is nothing to solve: the batch is empty")
     options = {"atol": atol, "rtol": rtol, "max_nfe": max_nfe, "adaptive": adaptive}
     if method != "dopri5":
         for name, value in options.items():
             if value is not None:
                 raise InputError(f"{name} has no effect on {method}, which takes steps; use method='dopri5'")
-        return _solve_fixed(_Counted(field, math.inf), z, method, tau_grid(steps, edges, method), edges)
+        return _solve_fixed(_Counted(field, math.inf), z, method, step_grid(steps, pieces, method))
     if steps is not None:
         raise InputError("steps has no effect on dopri5, which chooses its own; use atol and rtol, or a fixed method")
     control = _Control.of(**options)
-    return _solve_dopri5(_Counted(field, control.max_nfe), z, edges, control)
+    return _solve_dopri5(_Counted(field, control.max_nfe), z, pieces, control)
 
 
-def tau_grid(steps: int | None, edges: Sequence[float], method: str = "a fixed method") -> list[float]:
-    """`steps` + 1 points that include every edge; each piece gets equal steps, so that the largest is smallest."""
+@dataclass(frozen=True)
+class Piece:
+    """A stretch of tau without kinks; `last` is the largest time at which the field is asked while crossing it."""
+
+    start: float
+    end: float
+    last: float
+
+
+def step_grid(steps: int | None, pieces: Sequence[Piece], method: str = "a fixed method") -> list[Piece]:
+    """`steps` steps that stop at the end of every piece; equal within a piece, so that the largest is smallest."""
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
         raise InputError(f"{method} needs steps, a whole number >= 1, got {steps!r}")
-    pieces = list(itertools.pairwise(edges))
     if steps < len(pieces):
         raise InputError(
             f"steps={steps} cannot stop at all {len(pieces) - 1} breakpoints; use steps >= {len(pieces)}, "
@@ -116,24 +127,28 @@ def tau_grid(steps: int | None, edges: Sequence[float], method: str = "a fixed m
         )
     counts = [1] * len(pieces)
     for _ in range(steps - len(pieces)):
-        sizes = [(end - start) / count for (start, end), count in zip(pieces, counts, strict=True)]
+        sizes = [(piece.end - piece.start) / count for piece, count in zip(pieces, counts, strict=True)]
         counts[sizes.index(max(sizes))] += 1
-    grid = [0.0]
-    for (start, end), count in zip(pieces, counts, strict=True):
-        grid += [start + (end - start) * k / count for k in range(1, count)] + [end]
+    grid = []
+    for piece, count in zip(pieces, counts, strict=True):
+        points = [piece.start + (piece.end - piece.start) * k / count for k in range(count)] + [piece.end]
+        ends = [*points[1:-1], piece.last]
+        grid += [Piece(low, high, last) for (low, high), last in zip(pairwise(points), ends, strict=True)]
     return grid
 
 
-def _solve_fixed(field: "_Counted", z: Tensor, method: str, grid: list[float], edges: list[float]) -> Solution:
-    tableau, kinks = FIXED[method], set(edges[1:-1])
-    for start, end in itertools.pairwise(grid):
-        tau, h = _full(z, start), _full(z, end - start)
-        ks = _stages(field, z, tau, h, tableau, _last(end, end in kinks))
+def _solve_fixed(field: "_Counted", z: Tensor, method: str, grid: list[Piece]) -> Solution:
+    tableau = FIXED[method]
+    for step in grid:
+        tau, h = _full(z, step.start), _full(z, step.end - step.start)
+        ks = _stages(field, z, tau, h, tableau, step.last)
         z = z + _combine(h, tableau.weights, ks)
     if not torch.isfinite(z).all():
-        raise SolveError(f"{method} with {len(grid) - 1} steps ended in non-finite values; use more steps")
-    count = torch.full((len(z),), len(grid) - 1, device=z.device)
-    return Solution(z, field.nfe, len(grid) - 1, 0, method, count, torch.zeros_like(count))
+        raise SolveError(
+            f"{method} ended in non-finite values: the field is not finite, or {len(grid)} steps are too few"
+        )
+    count = torch.full((len(z),), len(grid), device=z.device)
+    return Solution(z, field.nfe, len(grid), 0, method, count, torch.zeros_like(count))
 
 
 @dataclass(frozen=True)
@@ -148,10 +163,10 @@ class _Control:
     @classmethod
     def of(cls, **options: Any) -> "_Control":
         control = cls(**{name: value for name, value in options.items() if value is not None})
-        for name in ("atol", "rtol"):
-            value = getattr(control, name)
-            if not math.isfinite(value) or value < 0 or control.atol + control.rtol == 0:
-                raise InputError(f"{name} must be a number >= 0 (and not both 0), got {value}")
+        if not (math.isfinite(control.atol) and control.atol > 0):
+            raise InputError(f"atol must be a number > 0, got {control.atol}")
+        if not (math.isfinite(control.rtol) and control.rtol >= 0):
+            raise InputError(f"rtol must be a number >= 0, got {control.rtol}")
         if control.max_nfe < 1:
             raise InputError(f"max_nfe is a whole number >= 1, got {control.max_nfe}")
         if control.adaptive not in ("batch", "sample"):
@@ -159,8 +174,8 @@ class _Control:
         return control
 
     def norm(self, x: Tensor, scale: Tensor) -> Tensor:
-        """Root mean square of x / scale: one number for the batch (1,) or for each sample (b,)."""
-        square = (x / scale).square().to(torch.float64)
+        """Root mean square of x / scale: one number for the batch (1,) or for each sample (b,). Without gradient."""
+        square = (x / scale).detach().square().to(torch.float64)
         return (square.mean().reshape(1) if self.adaptive == "batch" else square.reshape(len(x), -1).mean(1)).sqrt()
 
     def scale(self, *states: Tensor) -> Tensor:
@@ -177,27 +192,26 @@ class _Control:
         return torch.nan_to_num(factor, nan=0.2, posinf=10.0).clamp(0.2, 10.0)
 
 
-def _solve_dopri5(field: "_Counted", z: Tensor, edges: list[float], control: _Control) -> Solution:
+def _solve_dopri5(field: "_Counted", z: Tensor, pieces: list[Piece], control: _Control) -> Solution:
     rows = 1 if control.adaptive == "batch" else len(z)
     accepted = torch.zeros(rows, dtype=torch.int64, device=z.device)
     rejected, h = torch.zeros_like(accepted), None
-    for start, end in itertools.pairwise(edges):
-        z, h, plus, minus = _dopri5_piece(field, z, start, end, h, control)
+    for piece in pieces:
+        z, h, plus, minus = _dopri5_piece(field, z, piece, h, control)
         accepted, rejected = accepted + plus, rejected + minus
     counts = accepted.expand(len(z)).clone(), rejected.expand(len(z)).clone()
     return Solution(z, field.nfe, int(accepted.max()), int(rejected.max()), "dopri5", *counts)
 
 
 def _dopri5_piece(
-    field: "_Counted", z: Tensor, start: float, end: float, h: Tensor | None, control: _Control
+    field: "_Counted", z: Tensor, piece: Piece, h: Tensor | None, control: _Control
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Integrate over one smooth piece; returns z, the step size to go on with, accepted and rejected counts."""
-    last = _last(end, end < 1)
-    first = field(z, _full(z, start))
+    first, end = field(z, _full(z, piece.start)), piece.end
     if not torch.isfinite(first).all():
-        raise SolveError(f"the field returned non-finite values at tau = {start:.6g}; check the velocity there")
-    h = _initial_step(field, z, first, start, last, control) if h is None else h
-    tau, previous = torch.full_like(h, start), torch.ones_like(h)
+        raise SolveError(f"the field returned non-finite values at tau = {piece.start:.6g}; check the velocity there")
+    h = _initial_step(field, z, first, piece, control) if h is None else h
+    tau, previous = torch.full_like(h, piece.start), torch.ones_like(h)
     accepted = torch.zeros_like(h, dtype=torch.int64)
     rejected = torch.zeros_like(accepted)
     while (active := tau < end).any():
@@ -209,12 +223,15 @@ def _dopri5_piece(
             raise SolveError(
                 f"the step size fell to 0 at tau = {float(tau[active].min()):.9g}: the field is non-finite"
             )
-        ks = _stages(field, z, tau.expand(len(z)), size.expand(len(z)), DOPRI5, last, first)
+        ks = _stages(field, z, tau.expand(len(z)), size.expand(len(z)), DOPRI5, piece.last, first)
         step = z + _combine(size.expand(len(z)), DOPRI5.weights, ks)
         ratio = control.norm(_combine(size.expand(len(z)), DOPRI5.error, ks), control.scale(z, step))
         good = ratio <= 1  # False for NaN
         moved = good & active
-        h = torch.where(active, size * control.factor(ratio, previous, good), h)
+        following = size * control.factor(ratio, previous, good)
+        # A step that was shortened only to arrive says nothing against the size that was planned.
+        following = torch.where(good & (size < h), torch.maximum(h, following), following)
+        h = torch.where(active, following, h)
         previous = torch.where(moved, ratio, previous)
         z, first = _choose(moved, step, z), _choose(moved, ks[-1], first)
         tau = torch.where(moved, torch.where(arrives, end, tau + size), tau)
@@ -222,12 +239,13 @@ def _dopri5_piece(
     return z, h, accepted, rejected
 
 
-def _initial_step(field: "_Counted", z: Tensor, first: Tensor, start: float, last: float, control: _Control) -> Tensor:
+@torch.no_grad()
+def _initial_step(field: "_Counted", z: Tensor, first: Tensor, piece: Piece, control: _Control) -> Tensor:
     """Hairer, Norsett & Wanner, Solving ODEs I, II.4: a first step that the first two derivatives justify."""
     scale = control.scale(z)
     d0, d1 = control.norm(z, scale), control.norm(first, scale)
-    h0 = torch.where((d0 < 1e-5) | (d1 < 1e-5), 1e-6, 0.01 * d0 / d1).clamp(max=last - start)
-    second = field(z + _combine(h0.expand(len(z)), (1,), [first]), start + h0.expand(len(z)))
+    h0 = torch.where((d0 < 1e-5) | (d1 < 1e-5), 1e-6, 0.01 * d0 / d1).clamp(max=piece.last - piece.start)
+    second = field(z + _combine(h0.expand(len(z)), (1,), [first]), piece.start + h0.expand(len(z)))
     d2 = control.norm(second - first, scale) / h0
     largest = torch.maximum(d1, d2)
     h1 = torch.where(largest <= 1e-15, (h0 * 1e-3).clamp(min=1e-6), (0.01 / largest) ** 0.2)
@@ -262,20 +280,23 @@ def _full(z: Tensor, value: float) -> Tensor:
     return torch.full((len(z),), value, dtype=torch.float64, device=z.device)
 
 
-def _last(end: float, kink: bool) -> float:
-    # Just before a kink the field has its left limit; at the kink itself rates are those of the next piece.
-    return math.nextafter(end, 0.0) if kink else end
-
-
-def _edges(breakpoints: Sequence[float]) -> list[float]:
+def _pieces(breakpoints: Sequence[float]) -> list[Piece]:
+    """[0, 1] cut at the breakpoints. Points closer than 1e-12 are one kink: the piece before ends at the first of them,
+    the piece after begins at the last, so that neither sees the field inside.
+    """
     for point in breakpoints:
         if not 0 < point < 1:
             raise InputError(f"breakpoints lie strictly between 0 and 1, got {point}")
-    edges = [0.0]
-    for point in sorted(breakpoints):
-        if point - edges[-1] > 1e-12:
-            edges.append(float(point))
-    return [*edges, 1.0]
+    kinks: list[list[float]] = []
+    for point in sorted(map(float, breakpoints)):
+        if kinks and point - kinks[-1][1] <= 1e-12:
+            kinks[-1][1] = point
+        else:
+            kinks.append([point, point])
+    starts, ends = [0.0, *(high for _, high in kinks)], [*(low for low, _ in kinks), 1.0]
+    # Just before a kink the field has its left limit; at the kink itself rates are those of the next piece.
+    lasts = [*(math.nextafter(low, 0.0) for low, _ in kinks), 1.0]
+    return [Piece(*piece) for piece in zip(starts, ends, lasts, strict=True)]
 
 
 class _Counted:

@@ -50,8 +50,10 @@ def read_pickle(path: str | os.PathLike[str]) -> Any:
 
 
 def _refusal(path: Path, reason: str) -> str:
-    if "Unsupported" not in reason and "GLOBAL" not in reason:
-        return f"{path} is not a PyTorch checkpoint, or is truncated ({reason.splitlines()[0]})"
+    with path.open("rb") as file:
+        is_pickle = file.read(1) == b"\x80"
+    if "GLOBAL" not in reason and not is_pickle:
+        return f"{path} is not a PyTorch checkpoint, or is truncated"
     asked = re.search(r"GLOBAL ([\w.]+)", reason)
     what = f" (it asks for {asked[1].rstrip('.')})" if asked else ""
     return (

@@ -1,6 +1,7 @@
 """The claims of benchmarks/solver.py, held as tests."""
 
 import importlib.util
+import json
 from pathlib import Path
 
 import pytest
@@ -16,24 +17,37 @@ spec.loader.exec_module(benchmark)
 
 SMOOTH = {p.name: p for p in benchmark.smooth_problems()}
 KINKED = {p.name: p for p in benchmark.kinked_problems()}
-FLOWS = [name for name in SMOOTH if "/" in name]
+LOGISTIC = 1.2
+"""The known exception: on the saturating logistic equation torchdiffeq's overshoot past 1 is lucky (solver.md)."""
 
 
-@pytest.mark.parametrize("name", FLOWS)
-def test_on_smooth_flows_no_larger_error_at_no_more_evaluations(name):
-    """Oracle: torchdiffeq's dopri5, at each rtol: both numbers at the same rtol, and matched for error."""
-    for row in benchmark.compare(SMOOTH[name], (1e-3, 1e-5, 1e-6)):
-        assert row["nfe ratio"] <= 1, row
-        assert row["error ratio"] <= 1, row
-        assert row["matched"] <= 1, row
+@pytest.mark.parametrize("name", SMOOTH)
+def test_on_smooth_problems_no_larger_error_at_no_more_evaluations(name):
+    """Oracle: torchdiffeq's dopri5: for each of its results ours is at least as accurate with no more evaluations."""
+    for row in benchmark.compare(SMOOTH[name]):
+        assert row["matched"] <= (LOGISTIC if name == "logistic" else 1), row
+        if "/" in name:  # flows of this project: at the same rtol too
+            assert row["nfe ratio"] <= 1.1, row
+            assert row["error ratio"] <= 1, row
 
 
 @pytest.mark.parametrize("name", KINKED)
 def test_on_kinked_flows_at_most_half_the_evaluations_at_equal_or_smaller_error(name):
-    """Oracle: torchdiffeq's dopri5 for rtol <= 1e-4."""
-    for row in benchmark.compare(KINKED[name], (1e-4, 1e-5, 1e-6)):
+    """Oracle: torchdiffeq's dopri5 for rtol <= 1e-4; and never a larger error at the same rtol."""
+    for row in benchmark.compare(KINKED[name], (1e-4, 1e-5, 1e-6, 1e-7)):
         assert row["matched"] <= 0.5, row
+        assert row["nfe ratio"] <= 0.65, row
         assert row["error ratio"] <= 1, row
+
+
+def test_the_last_line_is_one_json_object_with_ratios(monkeypatch, capsys):
+    """Oracle: json.loads; a single problem and tolerance keep it short."""
+    monkeypatch.setattr(benchmark, "smooth_problems", lambda: [SMOOTH["rotation"]])
+    monkeypatch.setattr(benchmark, "kinked_problems", lambda: [KINKED["mixture/offset"]])
+    monkeypatch.setattr("sys.argv", ["solver.py", "--json"])
+    benchmark.main()
+    ratios = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert ratios["kinked, rtol <= 1e-4"]["matched worst"] < 1
 
 
 def test_the_benchmarks_own_truth():

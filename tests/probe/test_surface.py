@@ -32,9 +32,27 @@ def test_exact_goes_to_the_extreme_for_small_lambda(kinetic):
 
 
 def test_exact_begins_to_leave_the_extreme_at_lambda_004():
-    """Oracle: METHOD 3.2: near tau^5, visibly not on it, far from the identity."""
-    distance = (learned("exact", 0.04) - GRID**5).abs().max()
-    assert 0.005 < distance < 0.1
+    """Oracle: the slope of the objective from tau^5 towards tau^4, by quadrature, changes its sign at 0.04."""
+
+    def slope(kinetic):
+        goal, h = objective("exact", kinetic), 1e-4
+        extreme, beside = ([0.0, 0, 0, share, 1 - share] for share in (0.0, h))
+        values = [
+            lwd.path_objective(lwd.Polynomial.from_shares([shares]), DATA.surfaces, goal, 64).item()
+            for shares in (extreme, beside)
+        ]
+        return (values[1] - values[0]) / h
+
+    assert slope(0.037) > 0 > slope(0.043)
+
+
+def test_exact_has_an_interior_optimum_at_lambda_005():
+    """Oracle: descent from two starts ends on the same curve, between tau^5 and tau^4."""
+    goal = objective("exact", 0.05)
+    starts = [lwd.Polynomial(), lwd.Polynomial.from_shares([[0.1, 0.1, 0.1, 0.5, 0.2]])]
+    curves = [lwd.fit_schedule(s, DATA.surfaces, goal, 2500, nodes=12).times(GRID)[:, 0] for s in starts]
+    assert_close(curves[0], curves[1], atol=0.01, rtol=0)
+    assert 0.03 < (curves[0] - GRID**5).max() < (GRID**4 - GRID**5).max()
 
 
 @pytest.mark.parametrize("kinetic", [0.1, 0.3])
@@ -83,5 +101,9 @@ def test_three_groups_learn():
     before, after = (lwd.path_objective(s, data.surfaces, goal).item() for s in (start.freeze(), end))
     assert after < before - 1e-3
     assert end.followers == ("a", "c")
+    alone = lwd.fit_schedule(lwd.Polynomial(groups=("a",)), data.surfaces, goal)
+    assert alone.frozen
+    with pytest.raises(lwd.InputError, match="cosine and align must be 0"):
+        lwd.path_objective(start, data.surfaces, FlowObjective(data.layout, cosine=1.0))
     with pytest.raises(lwd.InputError, match="differ"):
         lwd.path_objective(lwd.Offset(0.3), data.surfaces, goal)

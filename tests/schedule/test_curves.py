@@ -155,6 +155,21 @@ def test_tau_of_has_the_implicit_gradient():
         assert_close(grad_rho[0, m].item(), slope, atol=1e-8, rtol=0)
 
 
+def test_the_lead_is_the_same_by_default_everywhere():
+    """Oracle: semantic if there is one, otherwise the last group."""
+    for names, lead in ((("texture", "semantic", "depth"), "semantic"), (("a", "b"), "b"), (("x",), "x")):
+        made = [lwd.Offset(0.3, names), lwd.Cascade(names), lwd.Polynomial(groups=names)]
+        words = [lwd.parse_schedule(word, names) for word in ("offset:0.3", "cascade", "polynomial")]
+        assert made == words
+        assert {schedule.lead for schedule in made} == {lead}
+
+
+def test_numbers_of_other_libraries_are_numbers():
+    knots = lwd.PiecewiseLinear(torch.linspace(0, 1, 3), np.array([[0, 0.25, 1], [0, 0.75, 1]]))
+    assert knots == lwd.PiecewiseLinear((0, 0.5, 1), [(0, 0.25, 1), (0, 0.75, 1)])
+    assert lwd.Offset(np.float64(0.3)) == lwd.Offset(0.3)
+
+
 @given(knots())
 def test_breakpoints_are_where_rates_jump(schedule):
     """Oracle: left and right rates differ at breakpoints and agree at every other knot."""
@@ -193,6 +208,10 @@ def test_freezing_and_averaging_rho_is_algorithm_1():
         (lambda: lwd.Polynomial({"depth": [0.0]}), "row for each of texture"),
         (lambda: lwd.Polynomial([[0.0, 0.0]], degree=4), "5 values"),
         (lambda: lwd.Polynomial().times(1.5), r"\[0, 1\]"),
+        (lambda: lwd.Polynomial(degree=2.5), "whole number"),
+        (lambda: lwd.Polynomial(groups=("a",), degree=-5), "whole number from 0"),
+        (lambda: lwd.Offset(1e-17), "0 < delta < 1"),
+        (lambda: lwd.PiecewiseLinear((0, 1e-17, 1), [(0, 0.5, 1)] * 2), "must increase"),
         (lambda: lwd.Synchronous(groups="texture"), "sequence of names"),
         (lambda: lwd.PiecewiseLinear((0, 0.5, 0.5, 1), [(0, 0.1, 0.2, 1)] * 2), "must increase"),
         (lambda: lwd.PiecewiseLinear((0, 0.5, 1), [(0, 0.5, 1), (0, 1.5, 1)]), "never decrease"),

@@ -125,6 +125,15 @@ def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
     assert len(list(tmp_path.iterdir())) == 1
 
 
+def test_a_curve_that_became_nan_is_not_written(tmp_path):
+    schedule = lwd.Polynomial()
+    with torch.no_grad():
+        schedule.rho.fill_(torch.nan)
+    with pytest.raises(lwd.InputError, match="NaN"):
+        lwd.save_schedule(schedule, tmp_path / "s.json")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_words_of_the_command_line(tmp_path):
     names = ("texture", "semantic", "depth")
     assert lwd.parse_schedule("offset:0.3") == lwd.Offset(0.3)
@@ -145,3 +154,8 @@ def test_words_of_the_command_line(tmp_path):
         lwd.parse_schedule(str(path), groups=names)
     with pytest.raises(lwd.InputError, match="leads"):
         lwd.parse_schedule(str(path), lead="texture")
+    lwd.save_schedule(lwd.Synchronous(), path)
+    with pytest.raises(lwd.InputError, match="no group leads"):
+        lwd.parse_schedule(str(path), lead="texture")
+    with pytest.raises(lwd.InputError, match="neither a file"):
+        lwd.parse_schedule("x" * 300)

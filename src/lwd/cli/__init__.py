@@ -1,6 +1,7 @@
 """The `lwd` command: parse, call one library function, print, return an exit code."""
 
 import argparse
+import ast
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -17,7 +18,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         if "invalid choice: " in message:
-            given = message.split("invalid choice: ")[1].split("'")[1]
+            given = ast.literal_eval(message.split("invalid choice: ")[1].rsplit(" (choose from", 1)[0])
             choices = [c for a in self._actions if isinstance(a, argparse._SubParsersAction) for c in a.choices]
             if choices:
                 message = f"there is no command {given!r}; {nearest(given, choices)}"

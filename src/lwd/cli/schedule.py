@@ -3,6 +3,8 @@
 import argparse
 from typing import Any
 
+from lwd.errors import InputError
+
 SPEC_HELP = "a schedule.json, or offset:0.3, synchronous, cascade, polynomial, polynomial:DEGREE"
 
 
@@ -19,7 +21,7 @@ def add_parser(commands: Any) -> None:
         "show", help="print a schedule and a table of its clocks", epilog="example: lwd schedule show offset:0.3"
     )
     show.add_argument("schedule", metavar="SCHEDULE", help=SPEC_HELP)
-    show.add_argument("--points", type=int, default=11, metavar="N", help="rows of the table (default 11)")
+    show.add_argument("--points", type=int, metavar="N", help="rows of the table (default 11)")
     show.add_argument("--json", action="store_true", help="print the schedule file's JSON instead")
     show.set_defaults(run=run_show)
 
@@ -55,11 +57,13 @@ def run_show(arguments: argparse.Namespace) -> int:
     from lwd.report.tables import describe_schedule
     from lwd.schedule.io import read_provenance
 
-    schedule = _parsed(arguments.schedule, arguments)
+    schedule, provenance = _parsed(arguments.schedule, arguments), read_provenance(arguments.schedule)
     if arguments.json:
-        print(json.dumps(schedule.to_dict(), indent=2))
+        if arguments.points is not None:
+            raise InputError("--points has no effect with --json, which prints no table; leave it out")
+        print(json.dumps(schedule.to_dict() | ({"provenance": provenance} if provenance else {}), indent=2))
     else:
-        print(describe_schedule(schedule, arguments.points, read_provenance(arguments.schedule)))
+        print(describe_schedule(schedule, arguments.points or 11, provenance))
     return 0
 
 
@@ -73,8 +77,10 @@ def run_plot(arguments: argparse.Namespace) -> int:
 
 def run_export(arguments: argparse.Namespace) -> int:
     from lwd.report.tables import export_schedule
+    from lwd.schedule.io import read_provenance
 
-    export_schedule(_parsed(arguments.schedule, arguments), arguments.out, arguments.points)
+    schedule, provenance = _parsed(arguments.schedule, arguments), read_provenance(arguments.schedule)
+    export_schedule(schedule, arguments.out, arguments.points, provenance)
     print(arguments.out)
     return 0
 
@@ -82,4 +88,4 @@ def run_export(arguments: argparse.Namespace) -> int:
 def _parsed(text: str, arguments: argparse.Namespace) -> Any:
     from lwd.schedule.io import parse_schedule
 
-    return parse_schedule(text, arguments.groups.split(",") if arguments.groups else None, arguments.lead)
+    return parse_schedule(text, None if arguments.groups is None else arguments.groups.split(","), arguments.lead)

@@ -53,6 +53,8 @@ class GaussianMixture:
             raise InputError(f"{k} components need {k} positive weights and {k} labels")
         if set(self.labels.tolist()) != set(range(self.classes)):
             raise InputError(f"labels must use every class from 0 up, got {sorted(set(self.labels.tolist()))}")
+        if not (torch.isfinite(self.means).all() and torch.isfinite(self.covariances).all()):
+            raise InputError("means and covariances must be finite")
         asymmetry = (self.covariances - self.covariances.mT).abs().max()
         if asymmetry > 1e-10 or torch.linalg.eigvalsh(self.covariances).min() <= 0:
             raise InputError("covariances must be symmetric and positive definite, or there is no velocity at t = 1")
@@ -141,6 +143,11 @@ class GaussianMixture:
         return (log_joint.softmax(1)[:, :, None] * velocity).sum(1).mT, log_joint.logsumexp(1)
 
     def _flat(self, z: Tensor) -> Tensor:
+        if z.numel() != len(z) * self.means.shape[1]:
+            expected = (self.layout.channels, *self.size)
+            raise InputError(
+                f"these data have the shape {expected}, got a state {tuple(z.shape)}; pass size={self.size}"
+            )
         return z.reshape(len(z), 1, -1).to(torch.float64)
 
     def _checked(self, label: Tensor) -> Tensor:

@@ -23,6 +23,8 @@ def path_objective(schedule: Schedule, surfaces: Surfaces, objective: FlowObject
     """
     if schedule.groups != objective.layout.names:
         raise InputError(f"schedule groups {schedule.groups} and layout groups {objective.layout.names} differ")
+    if objective.cosine or objective.align:
+        raise InputError("surfaces hold no directions and no features: cosine and align must be 0 here")
     edges = torch.tensor([0.0, *schedule.breakpoints, 1.0], dtype=torch.float64)
     points, weights = (torch.from_numpy(x) for x in np.polynomial.legendre.leggauss(nodes))
     middle, half = (edges[1:] + edges[:-1])[:, None] / 2, edges.diff()[:, None] / 2
@@ -44,6 +46,8 @@ def fit_schedule(
     if steps < 1:
         raise InputError(f"steps is a whole number >= 1, got {steps}")
     learned = copy.deepcopy(schedule)
+    if not learned.rho.numel():  # a single group has nothing to learn
+        return learned.freeze()
     learned.rho.requires_grad_(True)
     optimizer = torch.optim.Adam([learned.rho], lr=lr)
     decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)

@@ -14,6 +14,7 @@ from matplotlib.lines import Line2D
 
 from lwd.errors import InputError
 from lwd.files import write_bytes
+from lwd.groups import default_lead
 from lwd.schedule.base import Schedule
 
 COLOURS = ("#4c72b0", "#dd8452", "#55a868", "#c44e52", "#8172b3", "#937860", "#da8bc3", "#8c8c8c")
@@ -42,7 +43,7 @@ def draw_paths(axes: Axes, schedules: Mapping[str, Schedule], lead: str | None =
     """Each group's time over the lead's: what the network sees, whatever the gauge."""
     tau = torch.linspace(0, 1, points, dtype=torch.float64)
     first = next(iter(schedules.values()))
-    lead = lead or getattr(first, "lead", first.groups[-1])
+    lead = lead or getattr(first, "lead", default_lead(first.groups))
     for (title, schedule), colour in zip(schedules.items(), _cycle(len(schedules)), strict=True):
         if lead not in schedule.groups:
             raise InputError(f"{title} has no group {lead!r} to draw the others against")
@@ -56,7 +57,8 @@ def draw_paths(axes: Axes, schedules: Mapping[str, Schedule], lead: str | None =
     axes.set(xlabel=f"{lead} time", ylabel=f"{' / '.join(names) or lead} time", xlim=UNIT, ylim=UNIT)
     axes.set(title=f"path against {lead}")
     axes.set_aspect("equal")
-    axes.legend(fontsize=7, frameon=False, loc="upper left")
+    if axes.lines:
+        axes.legend(fontsize=7, frameon=False, loc="upper left")
 
 
 def plot_schedules(schedules: Mapping[str, Schedule]) -> Figure:

@@ -15,8 +15,8 @@ from lwd.schedule.io import save_schedule
 
 def schedule_table(schedule: Schedule, points: int) -> tuple[list[str], list[list[float]]]:
     """Column names and rows: tau, each group's time, each group's rate."""
-    if points < 2:
-        raise InputError(f"a table needs at least 2 points, got {points}")
+    if not 2 <= points <= 100_000:
+        raise InputError(f"a table has 2 to 100000 points, got {points}")
     tau = torch.linspace(0, 1, points, dtype=torch.float64)
     columns = [tau[:, None], schedule.times(tau).detach(), schedule.rates(tau).detach()]
     names = ["tau", *(f"t_{name}" for name in schedule.groups), *(f"rate_{name}" for name in schedule.groups)]
@@ -38,13 +38,18 @@ def describe_schedule(schedule: Schedule, points: int = 11, provenance: Mapping[
     ])  # fmt: skip
 
 
-def export_schedule(schedule: Schedule, path: str | os.PathLike[str], points: int | None = None) -> None:
-    """Write a schedule file (.json) or a table of its curves (.csv)."""
+def export_schedule(
+    schedule: Schedule,
+    path: str | os.PathLike[str],
+    points: int | None = None,
+    provenance: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a schedule file (.json, with its provenance) or a table of its curves (.csv)."""
     kind = Path(path).suffix.lower()
     if kind == ".json":
         if points is not None:
             raise InputError("--points has no effect on a .json schedule, which holds the curve itself; leave it out")
-        save_schedule(schedule, path)
+        save_schedule(schedule, path, provenance)
     elif kind == ".csv":
         names, rows = schedule_table(schedule, 101 if points is None else points)
         lines = [",".join(names), *(",".join(repr(value) for value in row) for row in rows)]

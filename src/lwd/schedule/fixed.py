@@ -1,20 +1,22 @@
 """Schedules that are given, not learned. All of them are piecewise linear, so one piece of arithmetic serves all."""
 
-import itertools
-import sys
+import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from lwd.errors import InputError
-from lwd.groups import PAPER_GROUPS, check_names, index_of
+from lwd.groups import PAPER_GROUPS, check_names, default_lead, index_of
 from lwd.schedule.base import Schedule, as_time
 
+SPACING = 1e-9
+"""Knots closer than this are refused: their slopes would be noise."""
 Knots = tuple[tuple[float, ...], tuple[tuple[float, ...], ...]]
 
 
@@ -79,14 +81,16 @@ class Offset(Knotted):
 
     delta: float
     groups: tuple[str, ...] = PAPER_GROUPS
-    lead: str = "semantic"
+    lead: str = ""
+    """The group that runs ahead; by default semantic, or the last."""
     kind = "offset"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "groups", check_names(self.groups))
+        object.__setattr__(self, "lead", self.lead or default_lead(self.groups))
         object.__setattr__(self, "delta", _number(self.delta, "delta"))
         index_of(self.lead, self.groups)
-        if not 0 < self.delta < 1:
+        if not SPACING < self.delta < 1 - SPACING:
             raise InputError(
                 f"Offset needs 0 < delta < 1, got {self.delta}; for no offset use Synchronous(), "
                 "for one group after the other Cascade()"
@@ -106,7 +110,7 @@ class Offset(Knotted):
 
 @dataclass(frozen=True)
 class Cascade(Knotted):
-    """One group after the other, in `order` (by default the last group first): the extreme of every lead."""
+    """One group after the other, in `order` (by default the lead, then the others from the last): the extreme."""
 
     groups: tuple[str, ...] = PAPER_GROUPS
     order: tuple[str, ...] = ()
@@ -114,10 +118,15 @@ class Cascade(Knotted):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "groups", check_names(self.groups))
-        order = check_names(self.order or tuple(reversed(self.groups)))
+        lead = default_lead(self.groups)
+        order = check_names(self.order or (lead, *(name for name in reversed(self.groups) if name != lead)))
         object.__setattr__(self, "order", order)
         if set(order) != set(self.groups):
             raise InputError(f"Cascade's order must name each of {', '.join(self.groups)} once, got {', '.join(order)}")
+
+    @property
+    def lead(self) -> str:
+        return self.order[0]
 
     def knots(self) -> Knots:
         n = len(self.groups)
@@ -180,15 +189,20 @@ class PiecewiseLinear(Knotted):
 
 
 def _number(value: Any, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= sys.float_info.max:
+    """A finite float from a Python, NumPy or torch number."""
+    try:
+        number = float(value) if not isinstance(value, (bool, str, bytes)) else math.nan
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        number = math.nan
+    if not math.isfinite(number):
         raise InputError(f"{name} must be a finite number, got {str(value)[:40]}")
-    return float(value)
+    return number
 
 
 def _check_knots(name: str, values: Sequence[float], strict: bool) -> None:
     if len(values) < 2 or values[0] != 0 or values[-1] != 1:
         raise InputError(f"{name} must begin with 0 and end with 1, got {list(values)}")
-    for low, high in itertools.pairwise(values):
-        if high < low or (strict and high == low):
+    for low, high in pairwise(values):
+        if high < low or (strict and high - low < SPACING):
             rule = "increase" if strict else "never decrease"
             raise InputError(f"{name} must {rule}, but {high} follows {low}")

@@ -7,7 +7,7 @@ from typing import Any
 
 from lwd.errors import InputError, nearest
 from lwd.files import read_json, write_json
-from lwd.groups import PAPER_GROUPS
+from lwd.groups import PAPER_GROUPS, default_lead
 from lwd.schedule.base import FORMAT, VERSION, Schedule
 from lwd.schedule.fixed import Cascade, Offset, PiecewiseLinear, Synchronous
 from lwd.schedule.learned import Polynomial
@@ -19,8 +19,6 @@ def _polynomial(groups: Sequence[str], lead: Any, degree: Any, rho: Any) -> Poly
     if not isinstance(rho, Mapping):
         raise InputError(f"rho must be an object with one list per group, got {rho!r}")
     _numbers("rho", rho.values())
-    if isinstance(degree, bool) or not isinstance(degree, int):
-        raise InputError(f"degree must be a whole number, got {degree!r}")
     return Polynomial(rho, groups=groups, lead=lead, degree=degree).freeze()
 
 
@@ -96,7 +94,7 @@ def load_schedule(path: str | os.PathLike[str]) -> Schedule:
 
 def read_provenance(path: str | os.PathLike[str]) -> dict[str, Any]:
     """How the schedule in a file was found; empty for a word, or a file that does not say."""
-    value = read_json(path) if Path(path).is_file() else {}
+    value = read_json(path) if _exists(path) else {}
     provenance = value.get("provenance", {}) if isinstance(value, Mapping) else {}
     return dict(provenance) if isinstance(provenance, Mapping) else {}
 
@@ -107,10 +105,10 @@ def parse_schedule(text: str, groups: Sequence[str] | None = None, lead: str | N
     groups and lead apply to words; a file brings its own, and is refused if it has other groups.
     """
     word, _, argument = text.partition(":")
-    if word in WORDS and not (argument == "" and Path(text).is_file()):
+    if word in WORDS and (argument or not Path(text).is_file()):
         names = tuple(PAPER_GROUPS if groups is None else groups)
         return WORDS[word](argument, names, lead)
-    if not Path(text).exists():
+    if not _exists(text):
         raise InputError(
             f"{text!r} is neither a file nor a schedule word; write offset:0.3, synchronous, cascade, "
             "polynomial or the path of a schedule.json"
@@ -118,9 +116,17 @@ def parse_schedule(text: str, groups: Sequence[str] | None = None, lead: str | N
     schedule = load_schedule(text)
     if groups is not None and tuple(groups) != schedule.groups:
         raise InputError(f"{text} has the groups {', '.join(schedule.groups)}, but {', '.join(groups)} were asked for")
-    if lead is not None and getattr(schedule, "lead", lead) != lead:
-        raise InputError(f"in {text} the group {getattr(schedule, 'lead', None)!r} leads, but {lead!r} was asked for")
+    if lead is not None and getattr(schedule, "lead", None) != lead:
+        leads = getattr(schedule, "lead", "no group")
+        raise InputError(f"in {text} {leads} leads, but {lead!r} was asked for")
     return schedule
+
+
+def _exists(path: str | os.PathLike[str]) -> bool:
+    try:
+        return Path(path).exists()
+    except OSError:  # a name that no file can have
+        return False
 
 
 def _plain(word: str, argument: str) -> None:
@@ -133,7 +139,7 @@ def _word_offset(argument: str, groups: tuple[str, ...], lead: str | None) -> Sc
         delta = float(argument)
     except ValueError:
         raise InputError(f"offset needs a number, for example offset:0.3, got offset:{argument}") from None
-    return Offset(delta, groups, lead or _default_lead(groups))
+    return Offset(delta, groups, lead or "")
 
 
 def _word_polynomial(argument: str, groups: tuple[str, ...], lead: str | None) -> Schedule:
@@ -144,7 +150,7 @@ def _word_polynomial(argument: str, groups: tuple[str, ...], lead: str | None) -
 
 def _word_cascade(argument: str, groups: tuple[str, ...], lead: str | None) -> Schedule:
     _plain("cascade", argument)
-    first = lead or _default_lead(groups)
+    first = lead or default_lead(groups)
     return Cascade(groups, (first, *(name for name in reversed(groups) if name != first)))
 
 
@@ -153,10 +159,6 @@ def _word_synchronous(argument: str, groups: tuple[str, ...], lead: str | None) 
     if lead is not None:
         raise InputError("synchronous has no lead group; leave the lead out")
     return Synchronous(groups)
-
-
-def _default_lead(groups: tuple[str, ...]) -> str:
-    return "semantic" if "semantic" in groups else groups[-1]
 
 
 WORDS: dict[str, Callable[[str, tuple[str, ...], str | None], Schedule]] = {

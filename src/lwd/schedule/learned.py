@@ -9,9 +9,10 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from lwd.errors import InputError
-from lwd.groups import PAPER_GROUPS, check_names, index_of
+from lwd.groups import PAPER_GROUPS, check_names, default_lead, index_of
 from lwd.schedule.base import Schedule, as_time
 
+MAX_DEGREE = 64
 IDENTITY_RHO = -6.0
 """rho of every power but the first at initialisation; softplus(-6) = 0.0025 puts the curve within 1.2e-3 of tau."""
 
@@ -58,7 +59,7 @@ class Polynomial(Learnable):
     ) -> None:
         super().__init__()
         self.groups = check_names(groups)
-        self.lead = ("semantic" if "semantic" in self.groups else self.groups[-1]) if lead is None else lead
+        self.lead = default_lead(self.groups) if lead is None else lead
         index_of(self.lead, self.groups)
         self.rho = nn.Parameter(_rho(rho, self.followers, degree))
 
@@ -168,9 +169,11 @@ def _rho(
     followers: tuple[str, ...],
     degree: int | None,
 ) -> Tensor:
+    if degree is not None and (
+        isinstance(degree, bool) or not isinstance(degree, int) or not 0 <= degree <= MAX_DEGREE
+    ):
+        raise InputError(f"degree is a whole number from 0 to {MAX_DEGREE}, got {degree!r}")
     if rho is None:
-        if degree is not None and degree < 0:
-            raise InputError(f"degree is a whole number >= 0, got {degree}")
         start = identity_rho(4 if degree is None else degree)
         return torch.tensor([start] * len(followers), dtype=torch.float64).reshape(len(followers), len(start))
     if isinstance(rho, Mapping):
