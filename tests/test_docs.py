@@ -1,0 +1,39 @@
+"""Every Python example in README and docs runs as it is printed."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import lwd
+from lwd.representations.ldm import autoencoder_from_ldm
+from reference import busy_network, ldm, small_config
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.fixture
+def models(tmp_path, monkeypatch):
+    """A working directory with small models under the names that the pages use."""
+    layout = lwd.Layout.of(texture=4, semantic=2)
+    for seed, name in enumerate(("sfd-xl", "sfd-b")):
+        network = busy_network(small_config(layout, classes=1000), seed)
+        pipe = lwd.LWDPipeline(lwd.Checkpoint(network, lwd.Offset(0.3)), autoencoder_from_ldm(ldm()[1]))
+        pipe.save_pretrained(tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("models")
+@pytest.mark.parametrize("page", [p for p in PAGES if "```python" in p.read_text()], ids=lambda page: page.name)
+def test_examples_run(page):
+    names: dict[str, object] = {}
+    for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
+        exec(compile(block, str(page), "exec"), names)
+
+
+def test_links_between_pages_lead_somewhere():
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
