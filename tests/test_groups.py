@@ -44,7 +44,7 @@ def test_layouts_are_values():
     ("make", "message"),
     [
         (lambda: Group("texture", 0), "channels >= 1"),
-        (lambda: Group("a b", 1), "without spaces"),
+        (lambda: Group("a b", 1), "letters, digits"),
         (lambda: Layout(()), "at least one group"),
         (lambda: Layout.of(), "at least one group"),
         (lambda: Layout((Group("a", 1), Group("a", 2))), "must differ"),

@@ -2,7 +2,8 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from lwd.groups import Layout
 from lwd.models.lightningdit import LightningDiT, LightningDiTConfig
 from lwd.representations.statistics import Statistics, load_statistics, save_statistics
 from lwd.schedule.base import Schedule
-from lwd.schedule.io import load_schedule, save_schedule
+from lwd.schedule.io import load_schedule, read_provenance, save_schedule
 from lwd.weights import mismatches, read_safetensors, write_safetensors
 
 FORMAT = "lwd.model"
@@ -29,6 +30,8 @@ class Checkpoint:
     velocity: LightningDiT
     schedule: Schedule
     statistics: Statistics | None = None
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    """Where the weights come from; under "schedule", how the schedule was found."""
 
     def __post_init__(self) -> None:
         if self.schedule.groups != self.layout.names:
@@ -70,18 +73,24 @@ def write_checkpoint(
 ) -> None:
     """Fill an existing directory with config.json, model.safetensors, schedule.json and statistics.json."""
     head = {"format": FORMAT, "version": VERSION, "architecture": "lightningdit", "network": config.to_dict()}
+    about = dict(provenance or {})
     write_safetensors(directory / "model.safetensors", state)
-    save_schedule(schedule, directory / "schedule.json")
+    save_schedule(schedule, directory / "schedule.json", about.pop("schedule", None))
     if statistics is not None:
         save_statistics(statistics, directory / "statistics.json")
-    write_json(directory / "config.json", head | ({"provenance": dict(provenance)} if provenance else {}))
+    write_json(directory / "config.json", head | ({"provenance": about} if about else {}))
 
 
 def save(checkpoint: Checkpoint, directory: str | os.PathLike[str], replace: bool = False) -> None:
     """Write a checkpoint as a directory, whole or not at all."""
     with atomic_directory(directory, replace) as aside:
-        state = checkpoint.velocity.state_dict()
-        write_checkpoint(aside, checkpoint.config, state, checkpoint.schedule, checkpoint.statistics)
+        write_into(aside, checkpoint)
+
+
+def write_into(directory: Path, checkpoint: Checkpoint) -> None:
+    """Fill an existing directory with a checkpoint's files."""
+    c = checkpoint
+    write_checkpoint(directory, c.config, c.velocity.state_dict(), c.schedule, c.statistics, c.provenance)
 
 
 def load(
@@ -93,6 +102,7 @@ def load(
         hint = "; a .pt file is read by lwd convert" if directory.is_file() else ""
         raise InputError(f"{directory} is not a checkpoint directory{hint}")
     config = read_config(directory)
+    check_device(device)
     with torch.device("meta"):
         network = LightningDiT(config)
     state = read_safetensors(directory / "model.safetensors", str(device))
@@ -100,13 +110,28 @@ def load(
     if problems:
         raise InputError(f"{directory / 'model.safetensors'} does not fit its config.json: " + "; ".join(problems))
     network.load_state_dict(state, assign=True)
-    network = network.requires_grad_(False).eval() if dtype is None else network.requires_grad_(False).eval().to(dtype)
-    statistics = directory / "statistics.json"
+    # One dtype for all: the one asked for, or the widest in the file.
+    dtype = dtype or reduce(torch.promote_types, (tensor.dtype for tensor in state.values()))
+    statistics, schedule = directory / "statistics.json", directory / "schedule.json"
+    found = read_json(directory / "config.json").get("provenance", {})
+    provenance = dict(found) if isinstance(found, Mapping) else {}
+    if about_schedule := read_provenance(schedule):
+        provenance["schedule"] = about_schedule
     return Checkpoint(
-        network,
-        load_schedule(directory / "schedule.json"),
+        network.requires_grad_(False).eval().to(dtype),
+        load_schedule(schedule),
         load_statistics(statistics) if statistics.exists() else None,
+        provenance,
     )
+
+
+def check_device(device: torch.device | str) -> None:
+    """Refuse a device that is misspelt or not there."""
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"the device {str(device)!r} cannot be used here ({reason}); try 'cpu'") from error
 
 
 def read_config(directory: Path) -> LightningDiTConfig:

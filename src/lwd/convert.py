@@ -16,7 +16,8 @@ from lwd.models.reference import infer_config, to_ours, to_reference
 from lwd.representations.ldm import autoencoder_from_ldm, is_ldm
 from lwd.representations.statistics import read_reference_statistics
 from lwd.schedule.fixed import Synchronous
-from lwd.schedule.io import parse_schedule
+from lwd.schedule.io import parse_schedule, read_provenance
+from lwd.schedule.learned import Learnable
 from lwd.weights import read_state
 
 NO_SCHEDULE = (
@@ -36,6 +37,7 @@ class Options:
     heads: int | None = None
     grid: tuple[int, int] | None = None
     tap: int | None = None
+    classes: int | None = None
     weights: str = "auto"
 
     def given(self) -> list[str]:
@@ -50,6 +52,8 @@ def convert(
     if Path(source).is_dir():
         _unused(options, set(), "a directory of ours already holds it")
         return export_reference(source, out, replace)
+    if Path(os.path.realpath(out)) in Path(os.path.realpath(source)).parents:
+        raise InputError(f"{out} holds {source} itself; write to another place")
     state = read_state(source, options.weights)
     if is_ldm(state):
         _unused(options, {"weights"}, "an autoencoder has none")
@@ -59,19 +63,23 @@ def convert(
         return (
             f"autoencoder: {parameter_count(autoencoder):,} parameters, {autoencoder.channels} latent channels -> {out}"
         )
-    config = infer_config(state, options.layout, options.heads, options.grid, options.tap)
+    config = infer_config(state, options.layout, options.heads, options.grid, options.tap, options.classes)
     if options.tap is not None and not config.tap:
         raise InputError("--tap has no effect: the weights have no repa_projector")
     names = config.layout.names
     if options.schedule is None and len(names) > 1:
         raise InputError(NO_SCHEDULE)
     schedule = Synchronous(names) if options.schedule is None else parse_schedule(options.schedule, names)
+    if isinstance(schedule, Learnable) and not schedule.frozen:
+        raise InputError("polynomial is a curve that was never learned; " + NO_SCHEDULE)
+    provenance = {"converted_from": Path(source).name}
+    about = read_provenance(options.schedule) if options.schedule else {}
     statistics = read_reference_statistics(options.statistics) if options.statistics else None
     if statistics is not None:
         statistics.check(config.layout)
     ours = to_ours(state, config)
     with atomic_directory(out, replace) as aside:
-        write_checkpoint(aside, config, ours, schedule, statistics, {"converted_from": Path(source).name})
+        write_checkpoint(aside, config, ours, schedule, statistics, provenance | ({"schedule": about} if about else {}))
     return _summary(config, f"{schedule!r}", statistics is not None, out)
 
 
@@ -85,16 +93,21 @@ def export_reference(directory: str | os.PathLike[str], out: str | os.PathLike[s
     if len(checkpoint.layout) > 2:
         raise InputError(f"the reference has at most two clocks, this network has {len(checkpoint.layout)}")
     with atomic_file(out) as file:
-        torch.save({"ema": to_reference(checkpoint.velocity.state_dict(), checkpoint.config)}, file)
-    return f"{directory} -> {out} ({{'ema': ...}}; the schedule and the statistics are not part of that format)"
+        try:
+            torch.save({"ema": to_reference(checkpoint.velocity.state_dict(), checkpoint.config)}, file)
+        except RuntimeError as error:  # how torch reports a disk that is full
+            raise InputError(f"cannot write {out}: {str(error).splitlines()[0]}") from error
+    lost = "schedule, statistics, group names, tap, and heads without qk-norm"
+    return f"{directory} -> {out} ({{'ema': ...}}; not part of that format: {lost})"
 
 
 def _summary(config: LightningDiTConfig, schedule: str, statistics: bool, out: str | os.PathLike[str]) -> str:
     with torch.device("meta"):
         count = parameter_count(LightningDiT(config))
+    null = " and null" if config.null_row else ""
     lines = [
         f"network:    {count:,} parameters, {config.depth} blocks of {config.width}, {config.heads} heads, "
-        f"patch {config.patch}, {config.classes} classes, grid {config.grid[0]}x{config.grid[1]}",
+        f"patch {config.patch}, {config.classes} classes{null}, grid {config.grid[0]}x{config.grid[1]}",
         f"groups:     {config.layout}",
         f"schedule:   {schedule}",
         f"statistics: {'yes' if statistics else 'none: samples stay on the scale of the network (see --statistics)'}",

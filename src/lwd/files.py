@@ -36,10 +36,18 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 @contextmanager
 def atomic_directory(path: str | os.PathLike[str], replace: bool = False) -> Iterator[Path]:
-    """A directory to fill that appears under `path` only when the block ends well; an old one stays until then."""
-    path = Path(path)
-    if path.exists() and not replace and not (path.is_dir() and not any(path.iterdir())):
-        raise InputError(f"{path} exists; choose another name, or pass --force to replace it")
+    """A directory to fill that appears under `path` only when the block ends well; an old one stays until then.
+
+    replace: an old directory may go if it is recognisably one of ours (it has a config.json); nothing else ever does.
+    """
+    path = Path(os.path.realpath(path))  # a link keeps pointing where it points
+    if path.exists() and not path.is_dir():
+        raise InputError(f"{path} is a file; a directory cannot take its place")
+    if path.is_dir() and any(path.iterdir()):
+        if not replace:
+            raise InputError(f"{path} exists; choose another name, or pass --force to replace it")
+        if not (path / "config.json").is_file():
+            raise InputError(f"{path} holds other things than a model (no config.json), so it is not replaced")
     temporary, old = (path.parent / f".{path.name}.{secrets.token_hex(6)}" for _ in range(2))
     try:
         temporary.mkdir(parents=True)

@@ -1,5 +1,6 @@
 """Named groups of channels: which slice of the composite state runs on which clock."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -141,8 +142,8 @@ def check_names(names: Sequence[str]) -> tuple[str, ...]:
     if not names:
         raise InputError("at least one group is needed, for example ('texture', 'semantic')")
     for name in names:
-        if not isinstance(name, str) or not name or set(name) & set(",=: \t\n/"):
-            raise InputError(f"a group name is a word without spaces, commas, slashes, '=' or ':', got {name!r}")
+        if not isinstance(name, str) or not re.fullmatch(r"[^\W\d]\w*", name):
+            raise InputError(f"a group name is a word of letters, digits and underscores, got {name!r}")
     if len(set(names)) != len(names):
         raise InputError(f"group names must differ, got {', '.join(names)}")
     return names

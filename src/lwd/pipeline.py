@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from lwd.checkpoint import Checkpoint, load, write_checkpoint
-from lwd.errors import InputError, import_extra
+from lwd.checkpoint import Checkpoint, load, write_into
+from lwd.errors import InputError, import_extra, nearest
 from lwd.files import atomic_directory, write_bytes
 from lwd.guidance import AutoGuidance, ClassifierFree, Interval, Scale
 from lwd.path import Velocity
@@ -35,8 +36,10 @@ class LWDPipeline:
     """A checkpoint and, if it has one, the autoencoder that turns its texture latents into pixels."""
 
     def __init__(self, checkpoint: Checkpoint, autoencoder: TextureAutoencoder | None = None) -> None:
+        names = checkpoint.layout.names
+        self.decoded = "texture" if "texture" in names else names[0]
         if autoencoder is not None:
-            texture = checkpoint.layout.groups[0]
+            texture = checkpoint.layout.groups[checkpoint.layout.index(self.decoded)]
             if autoencoder.channels != texture.channels:
                 raise InputError(
                     f"the autoencoder has {autoencoder.channels} latent channels, the group {texture.name!r} has "
@@ -57,9 +60,8 @@ class LWDPipeline:
 
     def save_pretrained(self, directory: str | os.PathLike[str], replace: bool = False) -> None:
         """Write the hub's layout: our checkpoint files, vae/ in diffusers' form, and a model card."""
-        point = self.checkpoint
         with atomic_directory(directory, replace) as aside:
-            write_checkpoint(aside, point.config, point.velocity.state_dict(), point.schedule, point.statistics)
+            write_into(aside, self.checkpoint)
             if self.autoencoder is not None:
                 self.autoencoder.save(aside / AUTOENCODER)
             write_bytes(aside / "README.md", self.model_card().encode())
@@ -95,28 +97,34 @@ class LWDPipeline:
         guide: a weaker model (AutoGuidance) or "null" (classifier-free); needs a scale. size: of the latent grid.
         """
         labels = self._labels(class_labels)
-        seeds = range(seed, seed + len(labels)) if isinstance(seed, int) else list(seed)
-        settings = {"method": solver} if isinstance(solver, str) else dict(solver)
+        first = _whole(seed)
+        seeds = list(seed) if first is None else range(first, first + len(labels))  # type: ignore[arg-type]
+        settings = _solver_settings(solver)
+        grid = self.checkpoint.config.grid if size is None else tuple(size)
         solution = sample(
             self._guided(guide, scale, interval),
             self.checkpoint.schedule,
             self.checkpoint.layout,
             seeds=seeds,
             labels=labels,
-            size=tuple(size or self.checkpoint.config.grid),
+            size=grid,
             device=next(self.checkpoint.velocity.parameters()).device,
             **settings,
         )
         latents = self.checkpoint.latents(solution.z)
-        return Images(self._decoded(next(iter(latents.values()))), latents, solution)
+        return Images(self._pictures(latents[self.decoded]), latents, solution)
 
-    def _labels(self, labels: Sequence[int]) -> list[int]:
-        null = self.checkpoint.null_label
-        labels = [int(label) for label in labels]
-        for label in labels:
-            if not 0 <= label <= null:
-                raise InputError(f"class labels lie in 0..{null - 1} ({null} = any class), got {label}")
-        return labels
+    def _labels(self, labels: Any) -> list[int]:
+        config = self.checkpoint.config
+        last = config.classes if config.null_row else config.classes - 1
+        if isinstance(labels, str) or not hasattr(labels, "__iter__"):
+            raise InputError(f"class_labels is a list such as [207], got {labels!r}")
+        whole = [_whole(label) for label in labels]
+        for label, given in zip(whole, labels, strict=True):
+            if label is None or not 0 <= label <= last:
+                null = f" ({config.classes} = any class)" if config.null_row else ""
+                raise InputError(f"class labels lie in 0..{config.classes - 1}{null}, got {given!r}")
+        return [label for label in whole if label is not None]
 
     def _guided(self, guide: Any, scale: Scale | None, interval: Interval | None) -> Velocity:
         main, layout = self.checkpoint.velocity, self.checkpoint.layout
@@ -134,16 +142,38 @@ class LWDPipeline:
         if isinstance(guide, Checkpoint):
             if guide.layout != layout:
                 raise InputError(f"the guide has the groups {guide.layout}, the model {layout}")
+            if guide.config.classes != self.checkpoint.config.classes:
+                raise InputError(f"the guide has {guide.config.classes} classes, the model {main.config.classes}")
             if guide.schedule != self.checkpoint.schedule:
                 raise InputError("the guide was trained under another schedule; main and guide must share their path")
             guide = guide.velocity
         return AutoGuidance(main, guide, scale, layout, interval)
 
-    def _decoded(self, texture: Tensor) -> list[Image.Image] | None:
+    def _pictures(self, texture: Tensor) -> list[Image.Image] | None:
         if self.autoencoder is None:
             return None
         pixels = to_uint8(self.autoencoder.decode(texture)).cpu().numpy()
         return [Image.fromarray(image) for image in pixels]
+
+
+def _whole(value: Any) -> int | None:
+    """A Python, NumPy or torch whole number as int; None for anything else."""
+    try:
+        return None if isinstance(value, bool) else index(value)
+    except TypeError:
+        return None
+
+
+def _solver_settings(solver: Any) -> dict[str, Any]:
+    known = ("method", "steps", "atol", "rtol", "max_nfe", "adaptive", "breakpoints")
+    if isinstance(solver, str):
+        return {"method": solver}
+    if not isinstance(solver, Mapping):
+        raise InputError(f"solver is a method's name or its settings, got {solver!r}")
+    for key in solver:
+        if key not in known:
+            raise InputError(f"a solver has no setting {key!r}; {nearest(str(key), known)}")
+    return dict(solver)
 
 
 def _downloaded(name: str) -> Path:

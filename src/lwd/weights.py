@@ -39,7 +39,7 @@ def read_pickle(path: str | os.PathLike[str]) -> Any:
     with torch.serialization.safe_globals([argparse.Namespace]), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about pickle protocols; what cannot be read is an error below
         try:
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=_can_map(path))
         except pickle.UnpicklingError as error:
             raise InputError(_refusal(path, str(error))) from error
         except OSError as error:
@@ -47,6 +47,14 @@ def read_pickle(path: str | os.PathLike[str]) -> Any:
         except UNREADABLE as error:
             reason = str(error).split("\n")[0]
             raise InputError(f"{path} is not a PyTorch checkpoint, or is truncated ({reason})") from error
+
+
+def _can_map(path: Path) -> bool:
+    """Only what lies in the file as it is can be mapped: not the old format, not a compressed archive."""
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return all(entry.compress_type == zipfile.ZIP_STORED for entry in archive.infolist())
 
 
 def _refusal(path: Path, reason: str) -> str:
@@ -58,7 +66,8 @@ def _refusal(path: Path, reason: str) -> str:
     what = f" (it asks for {asked[1].rstrip('.')})" if asked else ""
     return (
         f"{path} is refused: its pickle holds more than tensors{what}, and loading it would run code from the file. "
-        "Ask its author for a file of tensors only, or re-save just the state dict on a machine that you can lose"
+        "If you trust it, re-save its weights alone on a machine that you can lose: "
+        "torch.save({'ema': torch.load(FILE, weights_only=False)['ema']}, NEW_FILE)"
     )
 
 
@@ -81,6 +90,8 @@ def read_state(path: str | os.PathLike[str], which: str = "auto") -> dict[str, T
             raise InputError(f"{path} has no weights {which!r}; it has {', '.join(map(str, list(found)[:8]))}")
         inner = found
     state = {_bare(str(name)): value for name, value in inner.items()}
+    if len(state) != len(inner):
+        raise InputError(f"{path} has tensors whose names differ only by a prefix ({', '.join(PREFIXES)})")
     strange = [name for name, value in state.items() if not isinstance(value, Tensor)]
     if strange or not state:
         raise InputError(f"{path} is not a state dict: no tensors under {', '.join(strange[:8]) or 'any name'}")
@@ -88,8 +99,8 @@ def read_state(path: str | os.PathLike[str], which: str = "auto") -> dict[str, T
 
 
 def _bare(name: str) -> str:
-    for prefix in PREFIXES:
-        name = name.removeprefix(prefix)
+    while name.startswith(PREFIXES):
+        name = name.split(".", 1)[1]
     return name
 
 
@@ -139,6 +150,8 @@ def mismatches(expected: Mapping[str, tuple[int, ...]], found: Mapping[str, Tens
             problems.append(f"unexpected {name} {tuple(tensor.shape)}")
         elif tuple(tensor.shape) != tuple(expected[name]):
             problems.append(f"{name} is {tuple(tensor.shape)}, must be {tuple(expected[name])}")
+        elif tensor.layout != torch.strided or tensor.device.type == "meta" or tensor.dtype not in DTYPES:
+            problems.append(f"{name} is not a plain tensor ({tensor.layout}, {tensor.dtype}, {tensor.device})")
         elif not tensor.is_floating_point():
             problems.append(f"{name} holds {tensor.dtype}, must be floating point")
     return sorted(problems)

@@ -1,5 +1,7 @@
 """The network against the reference's stored numbers, and against what it must be by construction."""
 
+import copy
+
 import pytest
 import torch
 from torch.testing import assert_close
@@ -183,6 +185,42 @@ def test_compiled_equals_eager():
     assert_close(results[0], results[1], atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.slow
+def test_a_copy_of_a_compiled_network_runs_its_own_weights():
+    """Oracle: a deep copy with all parameters zero gives zero."""
+    config = small_config()
+    network = LightningDiT(config, compile=True)
+    network.load_state_dict(busy_network(config).state_dict())
+    network(*inputs(config))
+    other = copy.deepcopy(network)
+    for parameter in other.parameters():
+        torch.nn.init.zeros_(parameter)
+    assert (other(*inputs(config)) == 0).all()
+
+
+def test_a_preview_in_inference_mode_does_not_stop_training():
+    """Oracle: backward works after a first call under inference_mode, and after one on the meta device."""
+    config = small_config(grid=(4, 6))
+    network = busy_network(config)
+    with torch.inference_mode():
+        network(*inputs(config))
+    network(*inputs(config)).square().mean().backward()
+    with torch.device("meta"):
+        LightningDiT(config)(*inputs(config))
+    LightningDiT(config)(*inputs(config)).square().mean().backward()
+
+
+def test_autocast_stays_close():
+    """Oracle: float32, within bfloat16's 2^-8; the residual stream stays float32."""
+    network = busy_network(small_config(tap=1, features=3))
+    z, times, label = inputs(network.config)
+    velocity, features = network.with_features(z, times, label)
+    with torch.autocast("cpu", torch.bfloat16):
+        low, low_features = network.with_features(z, times, label)
+    assert_close(low.float(), velocity, atol=0.05 * velocity.abs().max().item(), rtol=0)
+    assert_close(low_features.float(), features, atol=0.05 * features.abs().max().item(), rtol=0)
+
+
 def test_low_precision_stays_close():
     """Oracle: float32, within bfloat16's 2^-8."""
     network = busy_network(small_config())
@@ -212,6 +250,14 @@ def test_the_configuration_survives_json():
         (lambda: LightningDiTConfig.from_dict({"layout": {"a": 1}, "depth": 1, "width": 8}), "needs the key 'heads'"),
         (lambda: busy_network(small_config()).with_features(*inputs(small_config())), "no feature tap"),
         (lambda: LightningDiT(small_config())(torch.zeros(1, 12, 4, 4), torch.zeros(1, 3), torch.zeros(1)), "times"),
+        (lambda: small_config(rotary="no"), "true or false"),
+        (lambda: small_config(tap=1.5), "tap lies"),
+        (lambda: small_config(grid=(True, True)), "cannot be cut"),
+        (
+            lambda: LightningDiT(small_config())(*inputs(small_config())[:2], torch.tensor([0, 1, 6])),
+            r"0\.\.5, got 0 to 6",
+        ),
+        (lambda: LightningDiT(small_config())(*inputs(small_config())[:2], torch.zeros(3)), "labels are whole numbers"),
         (lambda: LightningDiT(small_config())(torch.zeros(1, 9, 4, 4), torch.zeros(1, 2), torch.zeros(1)), "layout"),
     ],
 )

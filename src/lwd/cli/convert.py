@@ -20,6 +20,7 @@ def add_parser(commands: Any) -> None:
     add("--weights", choices=("auto", "ema", "model"), default="auto", help="which to take (default ema, then model)")
     add("--heads", type=int, metavar="N", help="attention heads, where no qk-norm tells them")
     add("--grid", metavar="HxW", help="the latent's size, where it is not square")
+    add("--classes", type=int, metavar="N", help="classes, where the label table has no null row")
     add("--tap", type=int, metavar="N", help="the block that the projector reads (default 2)")
     add("--force", action="store_true", help="replace PATH if it exists")
     parser.set_defaults(run=run)
@@ -36,6 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
         heads=arguments.heads,
         grid=_grid(arguments.grid) if arguments.grid else None,
         tap=arguments.tap,
+        classes=arguments.classes,
         weights=arguments.weights,
     )
     print(convert(arguments.source, arguments.out, options, arguments.force))

@@ -1,7 +1,6 @@
 """The pieces of LightningDiT: norms, attention with 2-D rotary embedding, gated MLPs, embedders, adaLN-zero blocks."""
 
 import math
-from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
@@ -163,17 +162,16 @@ class PatchEmbedder(nn.Module):
 
 
 class LabelEmbedder(nn.Module):
-    """Class labels as vectors; the last row of the table is the null label."""
+    """Class labels as vectors; the last row of the table is the null label, if there is one."""
 
-    def __init__(self, classes: int, width: int) -> None:
+    def __init__(self, rows: int, width: int) -> None:
         super().__init__()
-        self.embedding_table = nn.Embedding(classes + 1, width)
+        self.embedding_table = nn.Embedding(rows, width)
 
     def forward(self, label: Tensor) -> Tensor:
         return self.embedding_table(label)
 
 
-@lru_cache(maxsize=64)
 def position_table(height: int, width: int, channels: int) -> Tensor:
     """MAE's fixed 2-D sine-cosine embedding: (1, height * width, channels); first half by column, second by row."""
     quarter = channels // 4
@@ -188,7 +186,6 @@ def position_table(height: int, width: int, channels: int) -> Tensor:
     return torch.cat(parts, dim=1).float()[None]
 
 
-@lru_cache(maxsize=64)
 def rotary_table(height: int, width: int, head: int) -> tuple[Tensor, Tensor]:
     """Cosines and sines (height * width, head / 2): the first half of the pairs turns by row, the second by column."""
     quarter = head // 4

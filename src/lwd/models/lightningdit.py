@@ -1,8 +1,9 @@
 """LightningDiT with one clock per group: the paper's network, and its single-clock and DiT-style relatives."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
+from functools import cache
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint as recompute
 
 from lwd.errors import InputError, nearest
-from lwd.groups import Layout
+from lwd.groups import Group, Layout
 from lwd.models.layers import (
     Block,
     ClockEmbedder,
@@ -40,6 +41,8 @@ class LightningDiTConfig:
     width: int
     heads: int
     classes: int = 1000
+    null_row: bool = True
+    """Whether the label table has a row for "any class" after the last class, as classifier-free guidance needs."""
     patch: int = 1
     grid: tuple[int, int] = (16, 16)
     mlp_width: int = 0
@@ -66,12 +69,15 @@ class LightningDiTConfig:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise InputError(f"{name} must be a whole number >= 1, got {value!r}")
+        for name in ("null_row", "qk_norm", "rotary", "shift", "learned_sigma"):
+            if not isinstance(getattr(self, name), bool):
+                raise InputError(f"{name} must be true or false, got {getattr(self, name)!r}")
         for name, allowed in (("norm", ("rms", "layer")), ("mlp", ("swiglu", "gelu"))):
             if getattr(self, name) not in allowed:
                 raise InputError(f"{name} is one of {', '.join(allowed)}, got {getattr(self, name)!r}")
         if self.width % self.heads or (self.rotary and self.width // self.heads % 4) or self.width % 4:
             raise InputError(f"width {self.width} must be a multiple of 4 x heads ({self.heads})")
-        if not 0 <= self.tap <= self.depth:
+        if isinstance(self.tap, bool) or not isinstance(self.tap, int) or not 0 <= self.tap <= self.depth:
             raise InputError(f"tap lies between 0 (none) and the depth {self.depth}, got {self.tap}")
         self.tokens(*self.grid)
 
@@ -87,7 +93,8 @@ class LightningDiTConfig:
 
     def tokens(self, height: int, width: int) -> tuple[int, int]:
         """Rows and columns of tokens for a latent of this height and width."""
-        if height < 1 or width < 1 or height % self.patch or width % self.patch:
+        whole = all(isinstance(side, int) and not isinstance(side, bool) and side >= 1 for side in (height, width))
+        if not whole or height % self.patch or width % self.patch:
             raise InputError(f"a latent of {height}x{width} cannot be cut into patches of {self.patch}")
         return height // self.patch, width // self.patch
 
@@ -97,6 +104,8 @@ class LightningDiTConfig:
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> "LightningDiTConfig":
+        if not isinstance(value, Mapping):
+            raise InputError(f"the network's configuration must be an object, got {str(value)[:40]}")
         known = [field.name for field in fields(cls)]
         for key in value:
             if key not in known:
@@ -107,9 +116,10 @@ class LightningDiTConfig:
         groups, grid = value["layout"], value.get("grid", [16, 16])
         if not isinstance(groups, Mapping):
             raise InputError(f"layout must be an object such as {{'texture': 32, 'semantic': 16}}, got {groups!r}")
-        if not isinstance(grid, (list, tuple)) or len(grid) != 2 or not all(isinstance(x, int) for x in grid):
+        if not isinstance(grid, (list, tuple)) or len(grid) != 2:
             raise InputError(f"grid must be two whole numbers, got {grid!r}")
-        return cls(**{**value, "layout": Layout.of(**groups), "grid": tuple(grid)})
+        layout = Layout(tuple(Group(name, channels) for name, channels in groups.items()))
+        return cls(**{**value, "layout": layout, "grid": tuple(grid)})
 
 
 class LightningDiT(nn.Module):
@@ -120,13 +130,13 @@ class LightningDiT(nn.Module):
 
     def __init__(self, config: LightningDiTConfig, checkpoint: bool = False, compile: bool = False) -> None:
         super().__init__()
-        self.config, self.checkpoint = config, checkpoint
+        self.config, self.checkpoint, self.compiled = config, checkpoint, compile
         c = config
         self.x_embedder = PatchEmbedder(c.layout.channels, c.patch, c.width)
         self.clocks = nn.ModuleDict(
-            {name: ClockEmbedder(width) for name, width in zip(c.layout.names, self._clock_widths(), strict=True)}
+            {clock_key(n): ClockEmbedder(width) for n, width in zip(c.layout.names, self._clock_widths(), strict=True)}
         )
-        self.y_embedder = LabelEmbedder(c.classes, c.width)
+        self.y_embedder = LabelEmbedder(c.classes + c.null_row, c.width)
         block = (c.width, c.heads, c.mlp_width, c.norm, c.mlp, c.qk_norm, c.shift)
         self.blocks = nn.ModuleList(Block(*block) for _ in range(c.depth))
         out = c.patch**2 * c.layout.channels * (2 if c.learned_sigma else 1)
@@ -134,8 +144,6 @@ class LightningDiT(nn.Module):
         self.repa_projector = _projector(c) if c.tap else None
         self._tables: dict[tuple[int, int, torch.device], tuple[Tensor, tuple[Tensor, Tensor] | None]] = {}
         self.initialize()
-        if compile:
-            self.run = torch.compile(self.run)  # type: ignore[method-assign]
 
     @property
     def layout(self) -> Layout:
@@ -144,21 +152,28 @@ class LightningDiT(nn.Module):
     @property
     def null_label(self) -> int:
         """The label that means: any class."""
+        if not self.config.null_row:
+            raise InputError("this network was trained without a null label; classifier-free guidance needs one")
         return self.config.classes
 
     def forward(self, z: Tensor, times: Tensor, label: Tensor) -> Tensor:
         """Velocity per unit local time; z (b, c, h, w), times (b, n), label (b,) -> (b, c, h, w)."""
         self._check(z, times, label)
-        return self.run(z, times, label, *self.tables(z))[0]
+        return self._run(z, times, label)[0]
 
     def with_features(self, z: Tensor, times: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
         """Velocity, and the projected features of block `tap` as a map (b, features, rows, columns)."""
         if self.repa_projector is None:
             raise InputError("this network has no feature tap; build it with tap=2 (the paper's block)")
         self._check(z, times, label)
-        velocity, tokens = self.run(z, times, label, *self.tables(z))
+        velocity, tokens = self._run(z, times, label)
         rows, columns = self.config.tokens(*z.shape[2:])
         return velocity, self.repa_projector(tokens).transpose(1, 2).unflatten(2, (rows, columns))
+
+    def _run(self, z: Tensor, times: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
+        # The function is compiled, not a bound method: a deep copy (an EMA, say) must run its own weights.
+        run = compiled_run() if self.compiled else LightningDiT.run
+        return run(self, z.to(self.x_embedder.proj.weight.dtype), times, label, *self.tables(z))
 
     def run(
         self, z: Tensor, times: Tensor, label: Tensor, positions: Tensor, rotary: tuple[Tensor, Tensor] | None
@@ -168,7 +183,7 @@ class LightningDiT(nn.Module):
         x = self.x_embedder(z) + positions.to(self.x_embedder.proj.weight.dtype)
         # The reference concatenates the semantic clock first: the reverse of the channel order.
         order = reversed(list(enumerate(self.layout.names)))
-        c = torch.cat([self.clocks[name](times[:, i]) for i, name in order], dim=1) + self.y_embedder(label)
+        c = torch.cat([self.clocks[clock_key(name)](times[:, i]) for i, name in order], dim=1) + self.y_embedder(label)
         tapped = x
         for depth, block in enumerate(self.blocks, start=1):
             if self.checkpoint and torch.is_grad_enabled():
@@ -185,11 +200,13 @@ class LightningDiT(nn.Module):
         key = (height, width, device)
         if key not in self._tables:
             rows, columns = self.config.tokens(height, width)
-            rotary = None
-            if self.config.rotary:
-                cos, sin = rotary_table(rows, columns, self.config.width // self.config.heads)
-                rotary = (cos.to(device), sin.to(device))
-            self._tables[key] = (position_table(rows, columns, self.config.width).to(device), rotary)
+            # Plain tensors whatever mode the first call runs in: inference tensors could not be trained with later.
+            with torch.inference_mode(False), torch.device("cpu"):
+                rotary = None
+                if self.config.rotary:
+                    cos, sin = rotary_table(rows, columns, self.config.width // self.config.heads)
+                    rotary = (cos.to(device), sin.to(device))
+                self._tables[key] = (position_table(rows, columns, self.config.width).to(device), rotary)
         return self._tables[key]
 
     def initialize(self) -> None:
@@ -229,6 +246,22 @@ class LightningDiT(nn.Module):
                 f"a batch of {len(z)} needs times ({len(z)}, {len(self.layout)}) and label ({len(z)},), "
                 f"got {tuple(times.shape)} and {tuple(label.shape)}"
             )
+        rows = self.y_embedder.embedding_table.num_embeddings
+        if label.is_floating_point() or label.is_complex():
+            raise InputError(f"labels are whole numbers, got {label.dtype}")
+        if label.device.type == "cpu" and ((label < 0) | (label >= rows)).any():  # elsewhere the look would wait
+            raise InputError(f"labels lie in 0..{rows - 1}, got {label.min()} to {label.max()}")
+
+
+@cache
+def compiled_run() -> Callable[..., tuple[Tensor, Tensor]]:
+    """The network's forward pass through torch.compile, shared by all networks."""
+    return torch.compile(LightningDiT.run)
+
+
+def clock_key(group: str) -> str:
+    """A group's name as a module's: torch reserves some words (keys, type, ...)."""
+    return f"clock_{group}"
 
 
 def _projector(config: LightningDiTConfig) -> nn.Sequential:

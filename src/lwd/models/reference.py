@@ -14,12 +14,13 @@ from torch import Tensor
 from lwd.errors import InputError
 from lwd.groups import Layout
 from lwd.models.layers import position_table, rotary_table
-from lwd.models.lightningdit import SIZES, LightningDiT, LightningDiTConfig
+from lwd.models.lightningdit import SIZES, LightningDiT, LightningDiTConfig, clock_key
 from lwd.weights import mismatches
 
 TABLES = ("pos_embed", "feat_rope.freqs_cos", "feat_rope.freqs_sin")
 """Tensors that are computed, not learned: checked on the way in, written on the way out."""
-CLOCKS = {"t_embedder_sem": "semantic", "t_embedder_tex": "texture"}
+CLOCKS = ("t_embedder_tex", "t_embedder_sem")
+"""In channel order."""
 
 
 def infer_config(
@@ -28,32 +29,37 @@ def infer_config(
     heads: int | None = None,
     grid: tuple[int, int] | None = None,
     tap: int | None = None,
+    classes: int | None = None,
 ) -> LightningDiTConfig:
     """The configuration that a reference state dict's shapes imply; what they cannot tell is an argument."""
     _need(state, "x_embedder.proj.weight", "y_embedder.embedding_table.weight", "final_layer.linear.weight")
     width, channels, patch, _ = _shape(state, "x_embedder.proj.weight", 4)
     layout = _layout(state, layout, channels)
-    depth = 1 + max((int(key.split(".")[1]) for key in state if re.match(r"blocks\.\d+\.", key)), default=-1)
-    if not depth:
-        raise InputError("there are no tensors blocks.N.*: this is not a LightningDiT or DiT state dict")
+    depth = _depth(state)
     swiglu = "blocks.0.mlp.w12.weight" in state
     mlp_key = "blocks.0.mlp.w3.weight" if swiglu else "blocks.0.mlp.fc2.weight"
     _need(state, mlp_key, "blocks.0.adaLN_modulation.1.weight")
     out = _shape(state, "final_layer.linear.weight", 2)[0]
+    rows = _shape(state, "y_embedder.embedding_table.weight", 2)[0]
+    if classes is not None and rows not in (classes, classes + 1):
+        raise InputError(
+            f"the label table has {rows} rows, which is not {classes} classes with or without a null label"
+        )
     projector = "repa_projector.4.weight" in state
     return LightningDiTConfig(
         layout=layout,
         depth=depth,
         width=width,
         heads=_heads(state, depth, width, heads),
-        classes=_shape(state, "y_embedder.embedding_table.weight", 2)[0] - 1,
+        classes=rows - 1 if classes is None else classes,
+        null_row=classes is None or rows > classes,
         patch=patch,
         grid=_grid(state, patch, grid),
         mlp_width=_shape(state, mlp_key, 2)[1],
         norm="rms" if "blocks.0.norm1.weight" in state else "layer",
         mlp="swiglu" if swiglu else "gelu",
         qk_norm="blocks.0.attn.q_norm.weight" in state,
-        rotary="feat_rope.freqs_cos" in state or "blocks.0.attn.q_norm.weight" in state,
+        rotary="feat_rope.freqs_cos" in state,
         shift=_shape(state, "blocks.0.adaLN_modulation.1.weight", 2)[0] == 6 * width,
         learned_sigma=out == 2 * channels * patch**2,
         tap=(2 if tap is None else tap) if projector else 0,
@@ -102,12 +108,13 @@ def _names(config: LightningDiTConfig) -> dict[str, str]:
     if len(groups) == 1:
         prefix = {groups[0]: "t_embedder"}
     elif len(groups) == 2:
-        prefix = {groups[0]: "t_embedder_tex", groups[1]: "t_embedder_sem"}
+        prefix = dict(zip(groups, CLOCKS, strict=True))
+    prefix = {clock_key(group): theirs for group, theirs in prefix.items()}
     return {name: re.sub(r"^clocks\.([^.]+)", lambda match: prefix[match[1]], name) for name in ours}
 
 
 def _layout(state: Mapping[str, Tensor], layout: Layout | None, channels: int) -> Layout:
-    two = any(key.startswith(tuple(CLOCKS)) for key in state)
+    two = any(key.startswith(CLOCKS) for key in state)
     if layout is None:
         if two:
             raise InputError(
@@ -119,14 +126,29 @@ def _layout(state: Mapping[str, Tensor], layout: Layout | None, channels: int) -
         raise InputError(f"the groups {layout} have {layout.channels} channels, the network has {channels}")
     if two and len(layout) != 2:
         raise InputError(f"the network has two clocks, texture and semantic; {layout} names {len(layout)}")
+    if two and set(layout.names) == {"texture", "semantic"} and layout.names[0] != "texture":
+        raise InputError(
+            f"the reference's channels are texture first, then semantic; {layout} has them the other way round"
+        )
     if "t_embedder.mlp.0.weight" in state and len(layout) != 1:
         raise InputError(f"the network has one clock, but {layout} names {len(layout)} groups; pass texture={channels}")
     return layout
 
 
+def _depth(state: Mapping[str, Tensor]) -> int:
+    """Number of blocks; their numbers must be 0, 1, 2, ... without a gap."""
+    found = {match[1] for match in (re.match(r"blocks\.(\d+)\.", key) for key in state) if match}
+    if not found:
+        raise InputError("there are no tensors blocks.N.*: this is not a LightningDiT or DiT state dict")
+    if found != {str(i) for i in range(len(found))}:
+        raise InputError(f"blocks must be numbered 0 to {len(found) - 1}, got {', '.join(sorted(found))[:80]}")
+    return len(found)
+
+
 def _heads(state: Mapping[str, Tensor], depth: int, width: int, heads: int | None) -> int:
     if "blocks.0.attn.q_norm.weight" in state:
-        found = width // _shape(state, "blocks.0.attn.q_norm.weight", 1)[0]
+        head = _shape(state, "blocks.0.attn.q_norm.weight", 1)[0]
+        found = width // max(head, 1)
         if heads not in (None, found):
             raise InputError(f"the qk-norm says {found} heads, but {heads} were asked for")
         return found
@@ -139,7 +161,11 @@ def _heads(state: Mapping[str, Tensor], depth: int, width: int, heads: int | Non
 def _grid(state: Mapping[str, Tensor], patch: int, grid: tuple[int, int] | None) -> tuple[int, int]:
     tables = [state[name] for name in TABLES if name in state]
     if not tables:
-        return grid or (16, 16)
+        if grid is None:
+            raise InputError("pos_embed is missing, so nothing tells the latent's grid; pass it, for example 16x16")
+        return grid
+    if tables[0].ndim < 2:
+        raise InputError(f"the position table must have at least 2 axes, got shape {tuple(tables[0].shape)}")
     count = tables[0].shape[-2]
     if grid is None:
         side = math.isqrt(count)

@@ -46,8 +46,8 @@ def infer_ldm_config(state: Mapping[str, Tensor]) -> dict[str, Any]:
     missing = [name for name in need if name not in state]
     if missing:
         raise InputError(f"this is not an LDM autoencoder: {', '.join(missing)} missing")
-    levels = 1 + max(int(m[1]) for m in (re.match(r"encoder\.down\.(\d+)\.", name) for name in state) if m)
-    blocks = 1 + max(int(m[1]) for m in (re.match(r"encoder\.down\.0\.block\.(\d+)\.", name) for name in state) if m)
+    levels = _count(state, r"encoder\.down\.(\d+)\.")
+    blocks = _count(state, r"encoder\.down\.0\.block\.(\d+)\.")
     widths = [_out(state, f"encoder.down.{i}.block.0.conv1.weight") for i in range(levels)]
     latent, embed = _in(state, "decoder.conv_in.weight"), _in(state, "post_quant_conv.weight")
     if latent != embed:
@@ -97,6 +97,14 @@ def _squeezed(name: str, tensor: Tensor) -> Tensor:
     """LDM's attention uses 1x1 convolutions where diffusers has linear maps."""
     is_map = re.search(r"attn(_1|\.\d+)\.(q|k|v|proj_out)\.weight$", name)
     return tensor.flatten(1) if is_map and tensor.ndim == 4 and tensor.shape[2:] == (1, 1) else tensor
+
+
+def _count(state: Mapping[str, Tensor], pattern: str) -> int:
+    """How many numbers 0, 1, 2, ... the names have at this place."""
+    found = {match[1] for match in (re.match(pattern, name) for name in state) if match}
+    if not found or found != {str(i) for i in range(len(found))}:
+        raise InputError(f"this is not an LDM autoencoder: names {pattern} must be numbered 0, 1, 2, ...")
+    return len(found)
 
 
 def _out(state: Mapping[str, Tensor], name: str) -> int:

@@ -48,10 +48,10 @@ class Statistics:
 
     def check(self, layout: Layout) -> None:
         """Refuse statistics of other groups or channels."""
-        for group in layout:
-            if group.name not in self.mean or len(self.mean[group.name]) != group.channels:
-                have = ", ".join(f"{name}={len(mean)}" for name, mean in self.mean.items())
-                raise InputError(f"the statistics are for {have}, the layout is {layout}")
+        have = {name: len(mean) for name, mean in self.mean.items()}
+        if have != {group.name: group.channels for group in layout}:
+            given = ",".join(f"{name}={count}" for name, count in have.items())
+            raise InputError(f"the statistics are for {given}, the layout is {layout}")
 
     def _tables(self, layout: Layout, like: Tensor) -> tuple[Tensor, Tensor]:
         self.check(layout)
@@ -97,7 +97,10 @@ def read_reference_statistics(files: Mapping[str, str | os.PathLike[str]]) -> St
         value = read_pickle(path)
         if not isinstance(value, Mapping) or not {"mean", "std"} <= value.keys():
             raise InputError(f"{path} must hold a dictionary with 'mean' and 'std'")
-        mean[name], std[name] = (_vector(value[key]) for key in ("mean", "std"))
+        try:
+            mean[name], std[name] = (_vector(value[key]) for key in ("mean", "std"))
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise InputError(f"{path}: 'mean' and 'std' must be tensors of numbers ({error})") from error
     return Statistics(mean, std)
 
 
