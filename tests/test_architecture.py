@@ -25,12 +25,13 @@ ALLOWED = {
     "weights": {"errors", "files"},
     "models": {"errors", "groups", "weights"},
     "representations": {"errors", "files", "groups", "weights"},
+    "data": BASE | {"groups", "weights", "representations"},
     "checkpoint": BASE | CORE | {"weights", "models", "representations"},
     "convert": BASE | CORE | {"weights", "models", "representations", "checkpoint"},
     "pipeline": BASE | CORE | {"models", "representations", "checkpoint"},
     "report": BASE | CORE | {"models"},
     "demo": BASE | CORE | {"models", "report"},
-    "cli": BASE | CORE | {"models", "report", "demo", "convert"},
+    "cli": BASE | CORE | {"models", "data", "report", "demo", "convert"},
 }
 
 

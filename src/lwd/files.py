@@ -14,6 +14,11 @@ from lwd.errors import InputError
 MAX_JSON_BYTES = 64 * 2**20
 
 
+def cache_dir() -> Path:
+    """Where fetched data lie: $LWD_CACHE, or ~/.cache/lwd."""
+    return Path(os.environ.get("LWD_CACHE") or Path.home() / ".cache" / "lwd")
+
+
 @contextmanager
 def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """A file to write that appears under `path` only when the block ends well: temporary name, fsync, rename."""

@@ -1,0 +1,93 @@
+"""Items per second of the reader against one that opens the file for every item, in one process and one run.
+
+    python benchmarks/reader.py [--json] [--items 5000]
+
+Shards of the published shape: 32 + 16 channels on 16x16, with mirrored twins, random numbers. Both read the same
+items in the same order into normalised float32 batches.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+import lwd
+from lwd.data.reader import LatentReader, coin, order
+from lwd.data.shards import write_manifest, write_shard
+
+LAYOUT = lwd.Layout.of(texture=32, semantic=16)
+BATCH = 250
+
+
+def write(directory: Path, items: int, per_shard: int = 1000) -> None:
+    """Shards of random latents with a manifest."""
+    lines = []
+    for start in range(0, items, per_shard):
+        count = min(per_shard, items - start)
+        tensors = {"labels": torch.randint(0, 1000, (count,))}
+        for key, channels in (("latents", 32), ("latents_sv", 16)):
+            for suffix in ("", "_flip"):
+                tensors[key + suffix] = torch.randn(count, channels, 16, 16)
+        lines.append(write_shard(directory / f"{start:06}.safetensors", tensors))
+    ones = {"texture": torch.ones(32), "semantic": torch.ones(16)}
+    write_manifest(directory, LAYOUT, 1000, lines, lwd.Statistics(ones, ones))
+
+
+def opened_per_item(reader: LatentReader, batch: int, seed: int) -> Iterator[Tensor]:
+    """The baseline: every item opens its shard, slices its rows and label, is normalised, and is stacked."""
+    ends, step = reader.ends, 0
+    while True:
+        positions = np.arange(step * batch, (step + 1) * batch)
+        rows, labels = [], []
+        for index, flip in zip(order(len(reader), seed, positions), coin(seed, positions), strict=True):
+            shard = int(np.searchsorted(ends, index, side="right"))
+            row = int(index - (ends[shard - 1] if shard else 0))
+            with safe_open(reader.shards[shard].path, "pt") as file:
+                keys = (key + "_flip" * bool(flip) for key in reader.keys.values())
+                latents = torch.cat([file.get_slice(key)[row : row + 1] for key in keys], dim=1)
+                labels.append(file.get_slice("labels")[row : row + 1])
+            rows.append(reader.statistics.normalize(latents, reader.layout)[0])
+        torch.cat(labels)
+        yield torch.stack(rows)
+        step += 1
+
+
+def rate(batches: Iterator[Tensor], count: int) -> float:
+    """Items per second over `count` batches."""
+    start = time.perf_counter()
+    for _ in range(count):
+        next(batches)
+    return count * BATCH / (time.perf_counter() - start)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print the ratios as one JSON object on the last line")
+    parser.add_argument("--items", type=int, default=5000, help="images in the shards (default 5000)")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        write(Path(directory), arguments.items)
+        reader = LatentReader(directory)
+        ours = (batch.latents for batch in reader.batches(BATCH, seed=0))
+        theirs = opened_per_item(reader, BATCH, seed=0)
+        epoch = arguments.items // BATCH
+        for _ in range(epoch):  # the same numbers from both, and every page warm for both
+            torch.testing.assert_close(next(ours), next(theirs))
+        rounds = [(rate(ours, 2 * epoch), rate(theirs, 4)) for _ in range(7)]
+    ratios = sorted(fast / slow for fast, slow in rounds)
+    fast, slow = rounds[0]
+    print(f"reader: {fast:,.0f} items/s; opened per item: {slow:,.0f} items/s (first round)")
+    print(f"ratio: {ratios[3]:.1f} (median of 7 alternating rounds, {ratios[0]:.1f} to {ratios[-1]:.1f})")
+    if arguments.json:
+        print(json.dumps({"reader over opened per item": round(ratios[3], 2)}))
+
+
+if __name__ == "__main__":
+    main()

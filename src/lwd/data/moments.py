@@ -1,0 +1,48 @@
+"""Exact streaming mean and variance per channel: the same for any chunking, and mergeable."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from lwd.errors import InputError
+
+
+@dataclass
+class ChannelMoments:
+    """Count, mean and sum of squared deviations per channel, in float64 (Chan, Golub & LeVeque's merge)."""
+
+    count: int = 0
+    mean: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
+    squares: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
+
+    def update(self, latents: Tensor) -> "ChannelMoments":
+        """Take in latents (b, c, ...); returns self."""
+        rows = latents.detach().to(torch.float64).transpose(0, 1).flatten(1)
+        if not torch.isfinite(rows).all():
+            raise InputError("latents hold NaN or infinity; their encoder failed on some image")
+        if not rows.shape[1]:
+            return self
+        mean = rows.mean(1)
+        return self.merge(ChannelMoments(rows.shape[1], mean, (rows - mean[:, None]).square().sum(1)))
+
+    def merge(self, other: "ChannelMoments") -> "ChannelMoments":
+        """Take in another part of the data; returns self."""
+        if not other.count:
+            return self
+        if not self.count:
+            self.count, self.mean, self.squares = other.count, other.mean, other.squares
+            return self
+        total = self.count + other.count
+        delta = other.mean - self.mean
+        self.mean = self.mean + delta * (other.count / total)
+        self.squares = self.squares + other.squares + delta.square() * (self.count * other.count / total)
+        self.count = total
+        return self
+
+    @property
+    def std(self) -> Tensor:
+        """Standard deviation per channel (divided by the count)."""
+        if not self.count:
+            raise InputError("there are no latents to take statistics of")
+        return (self.squares / self.count).sqrt()

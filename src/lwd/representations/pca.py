@@ -1,0 +1,116 @@
+"""PCA of feature maps, exact and in one pass over the data: no sketch, no second look."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from lwd.errors import InputError
+from lwd.files import atomic_directory, read_json, write_json
+from lwd.weights import mismatches, read_safetensors, write_safetensors
+
+FORMAT = "lwd.pca"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class PCA:
+    """The leading directions of per-position features: mean (d,), components (k, d), variances (k,), total variance."""
+
+    mean: Tensor
+    components: Tensor
+    variances: Tensor
+    total: Tensor
+
+    @property
+    def channels(self) -> int:
+        return len(self.components)
+
+    @property
+    def explained(self) -> float:
+        """Share of the variance of the data it was fitted to."""
+        return float(self.variances.sum() / self.total)
+
+    def encode(self, features: Tensor) -> Tensor:
+        """(b, d, h, w) -> (b, k, h, w)."""
+        centred = features - self.mean.to(features)[:, None, None]
+        return torch.einsum("kd,bdhw->bkhw", self.components.to(features), centred)
+
+    def decode(self, latents: Tensor) -> Tensor:
+        """(b, k, h, w) -> (b, d, h, w), the nearest features in the leading directions."""
+        features = torch.einsum("kd,bkhw->bdhw", self.components.to(latents), latents)
+        return features + self.mean.to(latents)[:, None, None]
+
+    def explained_on(self, features: Tensor) -> float:
+        """Share of the variance of other features (around the fitted mean) that survives, for held-out reports."""
+        centred = features - self.mean.to(features)[:, None, None]
+        lost = features - self.decode(self.encode(features))
+        return float(1 - lost.square().sum() / centred.square().sum())
+
+
+@dataclass
+class PCAFit:
+    """Streaming mean and covariance in float64; `update` with feature maps in any chunks, then `finish`."""
+
+    count: int = 0
+    mean: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
+    scatter: Tensor = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.float64))
+
+    def update(self, features: Tensor) -> "PCAFit":
+        """Take in features (b, d, h, w); every position counts as one vector."""
+        rows = features.detach().transpose(0, 1).flatten(1).T.to(torch.float64)
+        if not torch.isfinite(rows).all():
+            raise InputError("features hold NaN or infinity; their encoder failed on some image")
+        mean = rows.mean(0)
+        centred = rows - mean
+        return self.merge(PCAFit(len(rows), mean, centred.T @ centred))
+
+    def merge(self, other: "PCAFit") -> "PCAFit":
+        """Take in another part of the data; returns self."""
+        if not self.count:
+            self.count, self.mean, self.scatter = other.count, other.mean, other.scatter
+            return self
+        total, delta = self.count + other.count, other.mean - self.mean
+        self.scatter = self.scatter + other.scatter + torch.outer(delta, delta) * (self.count * other.count / total)
+        self.mean = self.mean + delta * (other.count / total)
+        self.count = total
+        return self
+
+    def finish(self, channels: int) -> PCA:
+        """The `channels` leading directions; each has its largest entry positive, so that the sign is no accident."""
+        if not 1 <= channels <= len(self.mean):
+            raise InputError(f"features of {len(self.mean)} channels have 1 to that many directions, got {channels}")
+        if self.count <= channels:
+            raise InputError(f"{channels} directions need more than {channels} vectors, got {self.count}")
+        values, vectors = torch.linalg.eigh(self.scatter / (self.count - 1))
+        components = vectors.T.flip(0)[:channels]
+        largest = components.gather(1, components.abs().argmax(1, keepdim=True))
+        variances = values.flip(0)[:channels].clamp(min=0)
+        return PCA(self.mean, components * largest.sign(), variances, values.sum())
+
+
+def save_pca(pca: PCA, directory: str | os.PathLike[str], replace: bool = False) -> None:
+    """Write config.json and pca.safetensors, whole or not at all."""
+    with atomic_directory(directory, replace) as aside:
+        write_safetensors(aside / "pca.safetensors", {name: tensor.contiguous() for name, tensor in vars(pca).items()})
+        head = {"format": FORMAT, "version": VERSION, "features": len(pca.mean), "channels": pca.channels}
+        write_json(aside / "config.json", head | {"explained": pca.explained})
+
+
+def load_pca(directory: str | os.PathLike[str]) -> PCA:
+    """Read what `save_pca` wrote."""
+    path = Path(directory) / "config.json"
+    value = read_json(path)
+    if not isinstance(value, Mapping) or value.get("format") != FORMAT or value.get("version") != VERSION:
+        raise InputError(f'{path} is not a PCA ("format" must be "{FORMAT}", "version" {VERSION})')
+    d, k = value.get("features"), value.get("channels")
+    if not isinstance(d, int) or not isinstance(k, int):
+        raise InputError(f"{path} needs whole numbers 'features' and 'channels'")
+    tensors = read_safetensors(Path(directory) / "pca.safetensors")
+    problems = mismatches({"mean": (d,), "components": (k, d), "variances": (k,), "total": ()}, tensors)
+    if problems:
+        raise InputError(f"{directory}: " + "; ".join(problems))
+    return PCA(**tensors)
