@@ -22,16 +22,17 @@ ALLOWED = {
     "solver": {"errors"},
     "sampler": {"errors", "groups", "schedule", "path", "solver"},
     "guidance": {"errors", "groups", "path"},
+    "fetch": {"errors"},
     "weights": {"errors", "files"},
     "models": {"errors", "groups", "weights"},
-    "representations": {"errors", "files", "groups", "weights"},
-    "data": BASE | {"groups", "weights", "representations"},
+    "representations": {"errors", "fetch", "files", "groups", "weights"},
+    "data": BASE | {"fetch", "groups", "weights", "representations"},
     "checkpoint": BASE | CORE | {"weights", "models", "representations"},
     "convert": BASE | CORE | {"weights", "models", "representations", "checkpoint"},
     "pipeline": BASE | CORE | {"models", "representations", "checkpoint"},
     "report": BASE | CORE | {"models"},
     "demo": BASE | CORE | {"models", "report"},
-    "cli": BASE | CORE | {"models", "data", "report", "demo", "convert"},
+    "cli": BASE | CORE | {"models", "representations", "data", "report", "demo", "convert"},
 }
 
 

