@@ -1,0 +1,140 @@
+"""Frozen semantic encoders: images in [-1, 1] to feature maps, one vector per patch."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import interpolate
+
+from lwd.errors import InputError, import_extra
+from lwd.representations.resnet import load_resnet50
+
+IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+CLIP = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
+NORMALISATION = {"dinov2": IMAGENET, "dinov2_with_registers": IMAGENET, "clip": CLIP, "clip_vision_model": CLIP}
+
+
+class SemanticEncoder(Protocol):
+    """images (b, 3, h, w) in [-1, 1] -> features (b, d, rows, columns); `identity` says what it is."""
+
+    @property
+    def identity(self) -> str: ...
+
+    def __call__(self, images: Tensor) -> Tensor: ...
+
+
+class PatchEncoder(nn.Module):
+    """A vision transformer of `transformers`: its final hidden states, without the class and register tokens."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(
+        self, model: Any, resolution: int, normalisation: tuple[tuple[float, ...], tuple[float, ...]], name: str
+    ) -> None:
+        super().__init__()
+        patch = int(model.config.patch_size)
+        if resolution < patch or resolution % patch:
+            raise InputError(f"{name} has patches of {patch} px; the resolution must be a multiple, got {resolution}")
+        self.model, self.resolution, self.patch, self.name = model, resolution, patch, name
+        for key, values in zip(("mean", "std"), normalisation, strict=True):
+            self.register_buffer(key, torch.tensor(values)[:, None, None], persistent=False)
+
+    @property
+    def features(self) -> int:
+        return int(self.model.config.hidden_size)
+
+    @property
+    def prefix(self) -> int:
+        """Tokens before the patches: the class token, then the registers."""
+        return 1 + int(getattr(self.model.config, "num_register_tokens", 0) or 0)
+
+    @property
+    def identity(self) -> str:
+        return f"{self.name} ({self.model.config.model_type}), final layer, {self.resolution} px"
+
+    def forward(self, images: Tensor) -> Tensor:
+        size = (self.resolution, self.resolution)
+        if images.shape[-2:] != size:
+            images = interpolate(images, size, mode="bicubic", antialias=True, align_corners=False)
+        pixels = ((images + 1) / 2 - self.mean) / self.std
+        # DINOv2 always interpolates its position table to the image; CLIP must be asked.
+        extra = {"interpolate_pos_encoding": True} if "clip" in self.model.config.model_type else {}
+        tokens: Tensor = self.model(pixels, **extra).last_hidden_state[:, self.prefix :]
+        side = self.resolution // self.patch
+        return tokens.transpose(1, 2).reshape(len(images), -1, side, side)
+
+
+class CallableEncoder:
+    """Any function of images in [-1, 1] that returns feature maps, with a name for the records."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor], identity: str) -> None:
+        self.function, self.identity = function, identity
+
+    def __call__(self, images: Tensor) -> Tensor:
+        features = self.function(images)
+        if not isinstance(features, Tensor) or features.ndim != 4 or len(features) != len(images):
+            shape = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
+            raise InputError(f"{self.identity} must return features (b, d, rows, columns), got {shape}")
+        return features
+
+
+def load_encoder(spec: str, cache: Path | None = None) -> SemanticEncoder:
+    """An encoder by name: `resnet50`, `resnet50:5@128` (stage and pixels), or a hub id or directory of a DINOv2 or
+    CLIP model, `facebook/dinov2-with-registers-base@224` (pixels; default: 16 patches a side)."""
+    name, _, pixels = spec.partition("@")
+    if pixels and not pixels.isdecimal():
+        raise InputError(f"after @ stands the resolution in pixels, got {spec!r}")
+    word, _, stage = name.partition(":")
+    if word == "resnet50":
+        if stage and not stage.isdecimal():
+            raise InputError(f"resnet50 takes a stage, for example resnet50:4@128, got {spec!r}")
+        return load_resnet50(int(stage or 4), int(pixels or 128), cache)
+    return load_patch_encoder(name, int(pixels) if pixels else None)
+
+
+def load_patch_encoder(name: str | os.PathLike[str], resolution: int | None = None) -> PatchEncoder:
+    """DINOv2 (with or without registers) or CLIP's vision tower, frozen: a local directory, or a hub id."""
+    transformers = import_extra("transformers", "encoders", f"the encoder {name}")
+    try:
+        config = transformers.AutoConfig.from_pretrained(str(name))
+        kind = config.model_type
+        if kind not in NORMALISATION:
+            raise InputError(f"{name} is a {kind}; encoders are {', '.join(NORMALISATION)} and resnet50")
+        loader = transformers.CLIPVisionModel if "clip" in kind else transformers.AutoModel
+        model = loader.from_pretrained(str(name)).requires_grad_(False).eval()
+    except (OSError, ValueError, RuntimeError) as error:
+        if isinstance(error, InputError):
+            raise
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(
+            f"{name} is neither a directory nor a downloadable model of transformers ({reason})"
+        ) from error
+    pixels = 16 * int(model.config.patch_size) if resolution is None else resolution
+    return PatchEncoder(model, pixels, _normalisation(Path(name), kind), Path(name).name)
+
+
+def _normalisation(directory: Path, kind: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """What the model's own preprocessor says, where the directory has one; otherwise its family's numbers."""
+    path = directory / "preprocessor_config.json"
+    if not path.is_file():
+        return NORMALISATION[kind]
+    try:
+        value = json.loads(path.read_bytes())
+        mean, std = (tuple(float(x) for x in value[key]) for key in ("image_mean", "image_std"))
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path} needs lists 'image_mean' and 'image_std' ({error})") from error
+    if len(mean) != 3 or len(std) != 3 or min(std) <= 0:
+        raise InputError(f"{path}: image_mean and image_std are three numbers each, std > 0")
+    return mean, std
+
+
+def resize_map(features: Tensor, rows: int, columns: int) -> Tensor:
+    """Feature maps on another grid (the texture latent's): averaged when it is coarser, bilinear when finer."""
+    if features.shape[-2:] == (rows, columns):
+        return features
+    return interpolate(features, (rows, columns), mode="bilinear", antialias=True, align_corners=False)

@@ -1,0 +1,126 @@
+"""Vision transformers as encoders, with tiny random models built from a config: nothing is downloaded."""
+
+import json
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+import lwd
+from lwd.representations.encoders import CLIP, IMAGENET, CallableEncoder, load_encoder, load_patch_encoder, resize_map
+
+transformers = pytest.importorskip("transformers")
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "image_size": 28, "patch_size": 7}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Directories of tiny models: DINOv2 with three registers, plain DINOv2, CLIP's vision tower, whole CLIP."""
+    torch.manual_seed(0)
+    root = tmp_path_factory.mktemp("models")
+    vision = SIZES | {"intermediate_size": 64}
+    made = {
+        "registers": transformers.Dinov2WithRegistersModel(
+            transformers.Dinov2WithRegistersConfig(num_register_tokens=3, **SIZES)
+        ),
+        "dinov2": transformers.Dinov2Model(transformers.Dinov2Config(**SIZES)),
+        "clip": transformers.CLIPVisionModel(transformers.CLIPVisionConfig(**vision)),
+        "whole-clip": transformers.CLIPModel(
+            transformers.CLIPConfig(
+                vision_config=vision,
+                text_config={"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 40},
+            )
+        ),
+    }
+    for name, model in made.items():
+        model.eval().save_pretrained(root / name)
+    return root
+
+
+@pytest.mark.parametrize(("name", "skipped"), [("registers", 4), ("dinov2", 1), ("clip", 1), ("whole-clip", 1)])
+def test_maps_are_the_patch_tokens_in_row_major_order(models, name, skipped):
+    """Oracle: the model's own final hidden states on hand-normalised pixels, without class and register tokens."""
+    encoder = load_patch_encoder(models / name, 28)
+    images = torch.rand(2, 3, 28, 28, generator=torch.Generator().manual_seed(1)) * 2 - 1
+    mean, std = (torch.tensor(x)[:, None, None] for x in (CLIP if "clip" in name else IMAGENET))
+    with torch.no_grad():
+        found = encoder(images)
+        hidden = encoder.model(((images + 1) / 2 - mean) / std).last_hidden_state
+    assert hidden.shape[1] == 16 + skipped
+    assert (encoder.prefix, encoder.features, found.shape) == (skipped, 32, (2, 32, 4, 4))
+    for row in range(4):
+        for column in range(4):
+            assert_close(found[:, :, row, column], hidden[:, skipped + 4 * row + column])
+    assert not any(p.requires_grad for p in encoder.parameters())
+    assert not encoder.model.training
+    assert "28 px" in encoder.identity
+
+
+@pytest.mark.parametrize("name", ["registers", "clip"])
+@pytest.mark.parametrize(("corner", "row", "column"), [((0, 21), 0, 3), ((21, 0), 3, 0), ((0, 0), 0, 0)])
+def test_a_bright_patch_lights_the_same_corner(models, name, corner, row, column):
+    """Oracle: the place where the map differs most from a flat image's."""
+    encoder = load_patch_encoder(models / name, 28)
+    flat = torch.zeros(1, 3, 28, 28)
+    lit = flat.clone()
+    lit[:, :, corner[0] : corner[0] + 7, corner[1] : corner[1] + 7] = 1
+    with torch.no_grad():
+        change = (encoder(lit) - encoder(flat)).square().sum(1)[0]
+    assert divmod(int(change.argmax()), 4) == (row, column)
+
+
+@pytest.mark.parametrize("name", ["registers", "dinov2", "clip"])
+def test_other_resolutions_and_image_sizes(models, name):
+    """Oracle: the grid follows the resolution, whatever the image's size; the default is 16 patches a side."""
+    assert load_patch_encoder(models / name)(torch.zeros(1, 3, 64, 64)).shape == (1, 32, 16, 16)
+    assert load_encoder(f"{models / name}@42")(torch.zeros(1, 3, 50, 50)).shape == (1, 32, 6, 6)
+
+
+def test_the_models_own_preprocessor_decides(models):
+    """Oracle: other normalisation, other features; a broken file is refused."""
+    path = models / "dinov2" / "preprocessor_config.json"
+    images = torch.rand(1, 3, 28, 28)
+    before = load_patch_encoder(models / "dinov2", 28)(images)
+    path.write_text(json.dumps({"image_mean": list(IMAGENET[0]), "image_std": list(IMAGENET[1])}))
+    assert_close(load_patch_encoder(models / "dinov2", 28)(images), before)
+    path.write_text(json.dumps({"image_mean": [0.5] * 3, "image_std": [0.5] * 3}))
+    assert (load_patch_encoder(models / "dinov2", 28)(images) - before).abs().max() > 1e-3
+    for text in ("{", '{"image_mean": 3}', '{"image_mean": [1, 2], "image_std": [1, 1]}'):
+        path.write_text(text)
+        with pytest.raises(lwd.InputError, match="image_mean"):
+            load_patch_encoder(models / "dinov2", 28)
+    path.unlink()
+
+
+def test_resizing_maps():
+    """Oracle: halving averages 2x2 neighbourhoods' surroundings without moving the map; flat stays flat."""
+    ramp = torch.arange(8.0).expand(1, 1, 8, 8)
+    small = resize_map(ramp, 4, 4)
+    assert_close(small[0, 0, 0, 1:3], torch.tensor([2.5, 4.5]))
+    assert_close(resize_map(torch.full((1, 2, 5, 5), 3.0), 7, 2), torch.full((1, 2, 7, 2), 3.0))
+    assert resize_map(ramp, 8, 8) is ramp
+
+
+def test_any_callable():
+    encoder = CallableEncoder(lambda images: images[:, :1, ::4, ::4], "every fourth red pixel")
+    assert encoder(torch.zeros(2, 3, 8, 8)).shape == (2, 1, 2, 2)
+    with pytest.raises(lwd.InputError, match=r"every fourth.*must return features"):
+        CallableEncoder(lambda images: images.mean(), "every fourth")(torch.zeros(2, 3, 8, 8))
+
+
+def test_wrong_names_are_refused_with_a_sentence(models, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    (tmp_path / "bert").mkdir()
+    (tmp_path / "bert" / "config.json").write_text('{"model_type": "bert"}')
+    for spec, message in (
+        (str(tmp_path / "bert"), "is a bert; encoders are dinov2"),
+        (str(tmp_path / "absent"), "neither a directory nor a downloadable model"),
+        (f"{models / 'dinov2'}@30", "patches of 7 px"),
+        ("resnet50:x@128", "takes a stage"),
+        ("resnet50@big", "resolution in pixels"),
+    ):
+        with pytest.raises(lwd.InputError, match=message):
+            load_encoder(spec)
+    monkeypatch.setitem(__import__("sys").modules, "transformers", None)
+    with pytest.raises(lwd.InputError, match=r"pip install 'lwd\[encoders\]'"):
+        load_encoder("facebook/dinov2-base")
