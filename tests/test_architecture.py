@@ -25,7 +25,7 @@ ALLOWED = {
     "fetch": {"errors"},
     "weights": {"errors", "files"},
     "models": {"errors", "groups", "weights"},
-    "representations": {"errors", "fetch", "files", "groups", "weights"},
+    "representations": {"errors", "fetch", "files", "groups", "weights", "models"},
     "data": BASE | {"fetch", "groups", "weights", "representations"},
     "checkpoint": BASE | CORE | {"weights", "models", "representations"},
     "convert": BASE | CORE | {"weights", "models", "representations", "checkpoint"},

@@ -1,0 +1,157 @@
+"""SemVAE: a small transformer VAE that compresses per-patch features into a few channels (SFD's semantic latents)."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cosine_similarity, mse_loss
+
+from lwd.errors import InputError, nearest
+from lwd.files import atomic_directory, read_json, write_json
+from lwd.models.layers import GELU, Attention, rotary_table
+from lwd.weights import mismatches, read_safetensors, write_safetensors
+
+FORMAT = "lwd.semvae"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class SemVAEConfig:
+    """The transformer works at the features' own width: 29M parameters for DINOv2-B (768) and 16 channels."""
+
+    features: int = 768
+    channels: int = 16
+    depth: int = 2
+    """Blocks of the encoder, and of the decoder."""
+    heads: int = 12
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise InputError(f"{name} must be a whole number >= 1, got {value!r}")
+        if self.features % (4 * self.heads):
+            raise InputError(f"features ({self.features}) must be a multiple of 4 x heads ({self.heads})")
+
+
+@dataclass(frozen=True)
+class SemVAELosses:
+    """Total, and its terms before weighting: squared error, 1 - cosine, KL divergence per latent number."""
+
+    total: Tensor
+    mse: Tensor
+    cosine: Tensor
+    kl: Tensor
+
+
+class SemVAE(nn.Module):
+    """Features (b, d, h, w) to latents (b, c, h, w) and back, position by position with attention between them."""
+
+    def __init__(self, config: SemVAEConfig) -> None:
+        super().__init__()
+        self.config, d = config, config.features
+        self.encoder = nn.ModuleList(_Block(d, config.heads) for _ in range(config.depth))
+        self.to_moments = nn.Sequential(nn.LayerNorm(d), nn.Linear(d, 2 * config.channels))
+        self.from_latents = nn.Linear(config.channels, d)
+        self.decoder = nn.ModuleList(_Block(d, config.heads) for _ in range(config.depth))
+        self.to_features = nn.Sequential(nn.LayerNorm(d), nn.Linear(d, d))
+        # The features' own scale: without it a network of any scale would first have to learn it.
+        self.register_buffer("mean", torch.zeros(d))
+        self.register_buffer("std", torch.ones(d))
+
+    mean: Tensor
+    std: Tensor
+
+    @property
+    def channels(self) -> int:
+        return self.config.channels
+
+    def set_scale(self, mean: Tensor, std: Tensor) -> None:
+        """Per-channel mean and standard deviation of the features, from the data, before training."""
+        self.mean.copy_(mean)
+        self.std.copy_(std.clamp(min=1e-6))
+
+    def moments(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and log variance of the latents: two (b, c, h, w)."""
+        tokens = ((features - self.mean[:, None, None]) / self.std[:, None, None]).flatten(2).transpose(1, 2)
+        mean, logvar = _maps(self.to_moments(_through(self.encoder, tokens, features)), features).chunk(2, dim=1)
+        return mean, logvar.clamp(-30, 20)
+
+    def encode(self, features: Tensor) -> Tensor:
+        """The latents' mean."""
+        return self.moments(features)[0]
+
+    def decode(self, latents: Tensor) -> Tensor:
+        """Features (b, d, h, w)."""
+        tokens = _through(self.decoder, self.from_latents(latents.flatten(2).transpose(1, 2)), latents)
+        return _maps(self.to_features(tokens), latents) * self.std[:, None, None] + self.mean[:, None, None]
+
+    def losses(self, features: Tensor, noise: Tensor, cosine: float = 1.0, kl: float = 1e-6) -> SemVAELosses:
+        """MSE (on the normalised scale) + cosine (1 - cos) + kl KL(q || N(0, I)); noise: (b, c, h, w)."""
+        mean, logvar = self.moments(features)
+        decoded = self.decode(mean + torch.exp(0.5 * logvar) * noise)
+        scale = self.std[:, None, None]
+        squared = mse_loss(decoded / scale, features / scale)
+        direction = (1 - cosine_similarity(decoded, features, dim=1)).mean()
+        divergence = 0.5 * (mean.square() + logvar.exp() - 1 - logvar).mean()
+        return SemVAELosses(squared + cosine * direction + kl * divergence, squared, direction, divergence)
+
+
+class _Block(nn.Module):
+    """Pre-norm attention (2-D rotary positions) and MLP."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attn = Attention(width, heads, qk_norm=False)
+        self.mlp = GELU(width, 4 * width)
+
+    def forward(self, x: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
+        x = x + self.attn(self.norm1(x), rotary)
+        return x + self.mlp(self.norm2(x))
+
+
+def _through(blocks: nn.ModuleList, tokens: Tensor, like: Tensor) -> Tensor:
+    head = tokens.shape[-1] // blocks[0].attn.heads  # type: ignore[operator, union-attr]
+    cos, sin = (table.to(like.device) for table in rotary_table(like.shape[2], like.shape[3], int(head)))
+    for block in blocks:
+        tokens = block(tokens, (cos, sin))
+    return tokens
+
+
+def _maps(tokens: Tensor, like: Tensor) -> Tensor:
+    return tokens.transpose(1, 2).reshape(len(tokens), -1, *like.shape[2:])
+
+
+def save_semvae(model: SemVAE, directory: str | os.PathLike[str], replace: bool = False) -> None:
+    """Write config.json and model.safetensors, whole or not at all."""
+    with atomic_directory(directory, replace) as aside:
+        write_safetensors(aside / "model.safetensors", model.state_dict())
+        head = {"format": FORMAT, "version": VERSION, "network": asdict(model.config)}
+        write_json(aside / "config.json", head)
+
+
+def load_semvae(directory: str | os.PathLike[str]) -> SemVAE:
+    """Read what `save_semvae` wrote, frozen and in eval mode."""
+    path = Path(directory) / "config.json"
+    value: Any = read_json(path)
+    if not isinstance(value, Mapping) or value.get("format") != FORMAT or value.get("version") != VERSION:
+        raise InputError(f'{path} is not a SemVAE ("format" must be "{FORMAT}", "version" {VERSION})')
+    network = value.get("network")
+    known = [item.name for item in fields(SemVAEConfig)]
+    if not isinstance(network, Mapping):
+        raise InputError(f"{path} needs an object 'network'")
+    for key in network:
+        if key not in known:
+            raise InputError(f"{path} has no setting {key!r}; {nearest(str(key), known)}")
+    with torch.device("meta"):
+        model = SemVAE(SemVAEConfig(**network))
+    state = read_safetensors(Path(directory) / "model.safetensors")
+    problems = mismatches({name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}, state)
+    if problems:
+        raise InputError(f"{directory}: " + "; ".join(problems))
+    model.load_state_dict(state, assign=True)
+    return model.requires_grad_(False).eval()
