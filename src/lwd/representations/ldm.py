@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lwd.errors import InputError, import_extra
-from lwd.representations.texture import TextureAutoencoder
+from lwd.representations.texture import KLAutoencoder
 from lwd.weights import mismatches
 
 KEPT = ("encoder.", "decoder.", "quant_conv.", "post_quant_conv.")
@@ -21,7 +21,7 @@ def is_ldm(state: Mapping[str, Tensor]) -> bool:
     return "encoder.conv_in.weight" in state and "decoder.conv_in.weight" in state
 
 
-def autoencoder_from_ldm(state: Mapping[str, Tensor]) -> TextureAutoencoder:
+def autoencoder_from_ldm(state: Mapping[str, Tensor]) -> KLAutoencoder:
     """Build and fill diffusers' AutoencoderKL; every tensor must be known, there, and fit."""
     diffusers = import_extra("diffusers", "images", "the texture autoencoder")
     unknown = [name for name in state if not name.startswith(KEPT + DROPPED)]
@@ -37,7 +37,7 @@ def autoencoder_from_ldm(state: Mapping[str, Tensor]) -> TextureAutoencoder:
     if problems:
         raise InputError("the weights do not fit the autoencoder: " + "; ".join(problems))
     kl.load_state_dict({name: tensor.float() for name, tensor in renamed.items()}, assign=True)
-    return TextureAutoencoder(kl.eval())
+    return KLAutoencoder(kl.eval())
 
 
 def infer_ldm_config(state: Mapping[str, Tensor]) -> dict[str, Any]:

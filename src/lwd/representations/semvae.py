@@ -21,20 +21,24 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class SemVAEConfig:
-    """The transformer works at the features' own width: 29M parameters for DINOv2-B (768) and 16 channels."""
+    """By default the transformer has the features' own width: 29M parameters for DINOv2-B (768) and 16 channels."""
 
     features: int = 768
     channels: int = 16
+    width: int = 0
+    """Of the transformer; 0 means as many as features."""
     depth: int = 2
     """Blocks of the encoder, and of the decoder."""
     heads: int = 12
 
     def __post_init__(self) -> None:
+        if self.width == 0:
+            object.__setattr__(self, "width", self.features)
         for name, value in vars(self).items():
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise InputError(f"{name} must be a whole number >= 1, got {value!r}")
-        if self.features % (4 * self.heads):
-            raise InputError(f"features ({self.features}) must be a multiple of 4 x heads ({self.heads})")
+        if self.width % (4 * self.heads):
+            raise InputError(f"width ({self.width}) must be a multiple of 4 x heads ({self.heads})")
 
 
 @dataclass(frozen=True)
@@ -52,12 +56,13 @@ class SemVAE(nn.Module):
 
     def __init__(self, config: SemVAEConfig) -> None:
         super().__init__()
-        self.config, d = config, config.features
-        self.encoder = nn.ModuleList(_Block(d, config.heads) for _ in range(config.depth))
-        self.to_moments = nn.Sequential(nn.LayerNorm(d), nn.Linear(d, 2 * config.channels))
-        self.from_latents = nn.Linear(config.channels, d)
-        self.decoder = nn.ModuleList(_Block(d, config.heads) for _ in range(config.depth))
-        self.to_features = nn.Sequential(nn.LayerNorm(d), nn.Linear(d, d))
+        self.config, d, width = config, config.features, config.width
+        self.from_features = nn.Identity() if width == d else nn.Linear(d, width)
+        self.encoder = nn.ModuleList(_Block(width, config.heads) for _ in range(config.depth))
+        self.to_moments = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 2 * config.channels))
+        self.from_latents = nn.Linear(config.channels, width)
+        self.decoder = nn.ModuleList(_Block(width, config.heads) for _ in range(config.depth))
+        self.to_features = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, d))
         # The features' own scale: without it a network of any scale would first have to learn it.
         self.register_buffer("mean", torch.zeros(d))
         self.register_buffer("std", torch.ones(d))
@@ -77,7 +82,8 @@ class SemVAE(nn.Module):
     def moments(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and log variance of the latents: two (b, c, h, w)."""
         tokens = ((features - self.mean[:, None, None]) / self.std[:, None, None]).flatten(2).transpose(1, 2)
-        mean, logvar = _maps(self.to_moments(_through(self.encoder, tokens, features)), features).chunk(2, dim=1)
+        tokens = _through(self.encoder, self.from_features(tokens), features)
+        mean, logvar = _maps(self.to_moments(tokens), features).chunk(2, dim=1)
         return mean, logvar.clamp(-30, 20)
 
     def encode(self, features: Tensor) -> Tensor:
@@ -126,20 +132,27 @@ def _maps(tokens: Tensor, like: Tensor) -> Tensor:
     return tokens.transpose(1, 2).reshape(len(tokens), -1, *like.shape[2:])
 
 
-def save_semvae(model: SemVAE, directory: str | os.PathLike[str], replace: bool = False) -> None:
-    """Write config.json and model.safetensors, whole or not at all."""
+def save_semvae(
+    model: SemVAE, directory: str | os.PathLike[str], replace: bool = False, head: Mapping[str, Any] | None = None
+) -> None:
+    """Write config.json and model.safetensors, whole or not at all; head: more keys for config.json."""
     with atomic_directory(directory, replace) as aside:
-        write_safetensors(aside / "model.safetensors", model.state_dict())
-        head = {"format": FORMAT, "version": VERSION, "network": asdict(model.config)}
-        write_json(aside / "config.json", head)
+        write_semvae(model, aside, head)
 
 
-def load_semvae(directory: str | os.PathLike[str]) -> SemVAE:
+def write_semvae(model: SemVAE, directory: Path, head: Mapping[str, Any] | None = None) -> None:
+    """Fill an existing directory."""
+    write_safetensors(directory / "model.safetensors", model.state_dict())
+    value = {"format": FORMAT, "version": VERSION, "network": asdict(model.config)} | dict(head or {})
+    write_json(directory / "config.json", value)
+
+
+def load_semvae(directory: str | os.PathLike[str], form: str = FORMAT) -> SemVAE:
     """Read what `save_semvae` wrote, frozen and in eval mode."""
     path = Path(directory) / "config.json"
     value: Any = read_json(path)
-    if not isinstance(value, Mapping) or value.get("format") != FORMAT or value.get("version") != VERSION:
-        raise InputError(f'{path} is not a SemVAE ("format" must be "{FORMAT}", "version" {VERSION})')
+    if not isinstance(value, Mapping) or value.get("format") != form or value.get("version") != VERSION:
+        raise InputError(f'{path} is not a SemVAE ("format" must be "{form}", "version" {VERSION})')
     network = value.get("network")
     known = [item.name for item in fields(SemVAEConfig)]
     if not isinstance(network, Mapping):

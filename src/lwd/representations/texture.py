@@ -1,58 +1,83 @@
-"""The texture autoencoder: images in [-1, 1] to latents and back.
+"""Texture autoencoders: images in [-1, 1] to latents and back.
 
-It is diffusers' AutoencoderKL: with attention blocks at the lowest resolution it is the LDM autoencoder exactly.
+The published ones are diffusers' AutoencoderKL (with attention blocks at the lowest resolution it is the LDM
+autoencoder exactly). For small images there is one of ours, which a CPU can train: a transformer over patches.
 """
 
 import os
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pixel_shuffle, pixel_unshuffle
 
 from lwd.errors import InputError, import_extra
+from lwd.files import read_json
+from lwd.representations.semvae import SemVAE, SemVAEConfig, SemVAELosses, load_semvae, write_semvae
+
+PATCH_FORMAT = "lwd.patch_autoencoder"
 
 
-class TextureAutoencoder(nn.Module):
-    """A KL autoencoder behind three methods: `moments`, `encode`, `decode`."""
+class TextureAutoencoder(nn.Module, ABC):
+    """What every texture autoencoder can do; `load` reads any of them."""
 
-    def __init__(self, kl: Any) -> None:
-        super().__init__()
-        self.kl = kl
+    channels: int
+    factor: int
+    """Pixels per latent position along each side."""
 
-    @property
-    def channels(self) -> int:
-        return int(self.kl.config.latent_channels)
-
-    @property
-    def factor(self) -> int:
-        """Pixels per latent position along each side."""
-        return int(2 ** (len(self.kl.config.block_out_channels) - 1))
-
+    @abstractmethod
     def moments(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and log variance of the latents of images (b, 3, h, w) in [-1, 1]."""
-        posterior = self.kl.encode(images).latent_dist
-        return posterior.mean, posterior.logvar
+
+    @abstractmethod
+    def decode(self, latents: Tensor) -> Tensor:
+        """Images (b, 3, h, w), about in [-1, 1]."""
+
+    @abstractmethod
+    def save(self, directory: str | os.PathLike[str]) -> None:
+        """Write config.json and weights into an existing directory."""
 
     def encode(self, images: Tensor) -> Tensor:
         """The latents' mean."""
         return self.moments(images)[0]
 
+    @staticmethod
+    def load(directory: str | os.PathLike[str]) -> "TextureAutoencoder":
+        """Read a directory: ours, or anyone's in diffusers' form."""
+        path = Path(directory) / "config.json"
+        if not path.is_file():
+            raise InputError(f"{directory} is not an autoencoder: it has no config.json")
+        value = read_json(path)
+        if isinstance(value, Mapping) and value.get("format") == PATCH_FORMAT:
+            return PatchAutoencoder.read(Path(directory), value.get("patch"))
+        return KLAutoencoder.read(Path(directory))
+
+
+class KLAutoencoder(TextureAutoencoder):
+    """diffusers' AutoencoderKL."""
+
+    def __init__(self, kl: Any) -> None:
+        super().__init__()
+        self.kl = kl
+        self.channels = int(kl.config.latent_channels)
+        self.factor = int(2 ** (len(kl.config.block_out_channels) - 1))
+
+    def moments(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        posterior = self.kl.encode(images).latent_dist
+        return posterior.mean, posterior.logvar
+
     def decode(self, latents: Tensor) -> Tensor:
-        """Images (b, 3, h, w), about in [-1, 1]."""
-        images: Tensor = self.kl.decode(latents).sample
-        return images
+        return self.kl.decode(latents).sample
 
     def save(self, directory: str | os.PathLike[str]) -> None:
-        """Write diffusers' own form: config.json and diffusion_pytorch_model.safetensors."""
         self.kl.save_pretrained(directory)
 
     @classmethod
-    def load(cls, directory: str | os.PathLike[str]) -> "TextureAutoencoder":
-        """Read a directory in diffusers' form, ours or anyone's."""
+    def read(cls, directory: Path) -> "KLAutoencoder":
         diffusers = import_extra("diffusers", "images", "decoding latents to images")
-        if not (Path(directory) / "config.json").is_file():
-            raise InputError(f"{directory} is not an autoencoder: it has no config.json")
         try:
             kl = diffusers.AutoencoderKL.from_pretrained(str(directory), local_files_only=True)
         except (OSError, ValueError, RuntimeError, TypeError) as error:
@@ -60,6 +85,55 @@ class TextureAutoencoder(nn.Module):
         return cls(kl.eval())
 
 
+class PatchAutoencoder(TextureAutoencoder):
+    """A small KL autoencoder for images of 28 to 64 px: a transformer over patches, all matrix products."""
+
+    def __init__(self, vae: SemVAE, patch: int = 4) -> None:
+        super().__init__()
+        if vae.config.features != 3 * patch**2:
+            raise InputError(f"patches of {patch} px have {3 * patch**2} numbers, the network {vae.config.features}")
+        self.vae, self.patch = vae, patch
+        self.channels, self.factor = vae.channels, patch
+
+    @classmethod
+    def small(cls, channels: int = 16, patch: int = 4, width: int = 128, depth: int = 2) -> "PatchAutoencoder":
+        """Untrained, with heads of 32."""
+        heads = max(1, width // 32)
+        return cls(SemVAE(SemVAEConfig(3 * patch**2, channels, width, depth, heads)), patch)
+
+    def moments(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        if images.shape[-2] % self.patch or images.shape[-1] % self.patch:
+            raise InputError(f"images of {tuple(images.shape[-2:])} cannot be cut into patches of {self.patch}")
+        return self.vae.moments(pixel_unshuffle(images, self.patch))
+
+    def decode(self, latents: Tensor) -> Tensor:
+        return pixel_shuffle(self.vae.decode(latents), self.patch)
+
+    def losses(self, images: Tensor, noise: Tensor, kl: float) -> SemVAELosses:
+        """Squared error (pixels have one scale) + kl KL; noise: (b, c, h, w)."""
+        return self.vae.losses(pixel_unshuffle(images, self.patch), noise, cosine=0.0, kl=kl)
+
+    def save(self, directory: str | os.PathLike[str]) -> None:
+        write_semvae(self.vae, Path(directory), {"format": PATCH_FORMAT, "patch": self.patch})
+
+    @classmethod
+    def read(cls, directory: Path, patch: Any) -> "PatchAutoencoder":
+        if isinstance(patch, bool) or not isinstance(patch, int) or patch < 1:
+            raise InputError(f"{directory}/config.json needs a whole number 'patch', got {patch!r}")
+        return cls(load_semvae(directory, PATCH_FORMAT), patch).eval()
+
+
 def to_uint8(images: Tensor) -> Tensor:
     """(b, 3, h, w) in [-1, 1] -> (b, h, w, 3) uint8, by clamp(127.5 x + 128, 0, 255)."""
     return torch.clamp(127.5 * images.float() + 128, 0, 255).permute(0, 2, 3, 1).to(torch.uint8)
+
+
+def from_uint8(pixels: Tensor) -> Tensor:
+    """(b, h, w, 3) uint8 -> (b, 3, h, w) float32 in [-1, 1]: x / 127.5 - 1."""
+    return pixels.permute(0, 3, 1, 2).float() / 127.5 - 1
+
+
+def psnr(images: Tensor, others: Tensor) -> Tensor:
+    """Peak signal-to-noise ratio in dB of each image, for images in [-1, 1] (peak to peak 2): (b,)."""
+    error = (images.clamp(-1, 1) - others.clamp(-1, 1)).square().flatten(1).mean(1)
+    return 10 * torch.log10(4 / error.clamp(min=1e-12))
