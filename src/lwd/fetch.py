@@ -29,7 +29,7 @@ def npm_pack(package: str, directory: Path) -> Path:
 
 @contextmanager
 def archive(path: str | os.PathLike[str], what: str) -> Iterator[tuple[set[str], Callable[[str], bytes]]]:
-    """The names of the files in a .tgz (without folders), and a function that reads one; errors name `path` and `what`."""
+    """Names of the files in a .tgz (without folders), and a function that reads one; errors name `path`, `what`."""
     path = Path(path)
     if not path.is_file():
         raise InputError(f"{path} does not exist")
