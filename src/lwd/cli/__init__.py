@@ -6,11 +6,11 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from lwd.cli import convert, data, demo, schedule
+from lwd.cli import convert, data, demo, encode, schedule
 from lwd.errors import InputError, SolveError, nearest
 from lwd.version import __version__
 
-COMMANDS = (schedule, data, convert, demo)
+COMMANDS = (schedule, data, encode, convert, demo)
 
 
 class Parser(argparse.ArgumentParser):

@@ -22,9 +22,14 @@ class BadImage(InputError):
 class ImageSource(Protocol):
     """A set of labelled images; images are (height, width, 3) uint8."""
 
-    name: str
-    classes: Sequence[str]
-    labels: np.ndarray[Any, np.dtype[np.int64]]
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def classes(self) -> Sequence[str]: ...
+
+    @property
+    def labels(self) -> np.ndarray[Any, np.dtype[np.int64]]: ...
 
     def __len__(self) -> int: ...
 

@@ -1,0 +1,16 @@
+"""Image sources by name, as on the command line."""
+
+from pathlib import Path
+
+from lwd.data.cifar import load_cifar10
+from lwd.data.sources import FolderSource, ImageSource
+from lwd.errors import InputError
+
+
+def open_source(name: str, cache: Path | None = None) -> ImageSource:
+    """`cifar10/train`, `cifar10/test`, or the path of a class-per-folder tree."""
+    if name in ("cifar10", "cifar10/train", "cifar10/test"):
+        return load_cifar10(name.partition("/")[2] or "train", cache)
+    if not Path(name).is_dir():
+        raise InputError(f"{name} is neither a directory with one folder per class nor cifar10/train or cifar10/test")
+    return FolderSource(name)
