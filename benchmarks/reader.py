@@ -19,7 +19,8 @@ from safetensors import safe_open
 from torch import Tensor
 
 import lwd
-from lwd.data.reader import LatentReader, coin, order
+from lwd.data.order import coin, order
+from lwd.data.reader import LatentReader
 from lwd.data.shards import write_manifest, write_shard
 
 LAYOUT = lwd.Layout.of(texture=32, semantic=16)

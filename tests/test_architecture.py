@@ -28,12 +28,13 @@ ALLOWED = {
     "representations": {"errors", "fetch", "files", "groups", "weights", "models"},
     "data": BASE | {"fetch", "groups", "weights", "representations"},
     "encode": BASE | {"groups", "weights", "representations", "data"},
+    "fit": BASE | {"groups", "weights", "representations", "data"},
     "checkpoint": BASE | CORE | {"weights", "models", "representations"},
     "convert": BASE | CORE | {"weights", "models", "representations", "checkpoint"},
     "pipeline": BASE | CORE | {"models", "representations", "checkpoint"},
     "report": BASE | CORE | {"models"},
     "demo": BASE | CORE | {"models", "report"},
-    "cli": BASE | CORE | {"models", "representations", "data", "encode", "report", "demo", "convert"},
+    "cli": BASE | CORE | {"models", "representations", "data", "encode", "fit", "report", "demo", "convert"},
 }
 
 

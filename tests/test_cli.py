@@ -96,10 +96,7 @@ def test_plot_writes_a_picture(tmp_path, kind):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            ["schedul"],
-            "there is no command 'schedul'; known: schedule, data, encode, convert, demo; did you mean 'schedule'?",
-        ),
+        (["schedul"], "there is no command 'schedul'; known: schedule, data, fit, encode, convert, demo; did you"),
         (["schedule", "sho"], "did you mean 'show'"),
         (["schedule"], "the following arguments are required: ACTION"),
         (["schedule", "show", "absent.json"], "neither a file nor a schedule word"),

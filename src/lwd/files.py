@@ -39,12 +39,8 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         raise
 
 
-@contextmanager
-def atomic_directory(path: str | os.PathLike[str], replace: bool = False) -> Iterator[Path]:
-    """A directory to fill that appears under `path` only when the block ends well; an old one stays until then.
-
-    replace: an old directory may go if it is recognisably one of ours (it has a config.json); nothing else ever does.
-    """
+def check_destination(path: str | os.PathLike[str], replace: bool = False) -> Path:
+    """Refuse a directory that may not be written; long jobs ask before they begin. Returns the real path."""
     path = Path(os.path.realpath(path))  # a link keeps pointing where it points
     if path.exists() and not path.is_dir():
         raise InputError(f"{path} is a file; a directory cannot take its place")
@@ -53,6 +49,17 @@ def atomic_directory(path: str | os.PathLike[str], replace: bool = False) -> Ite
             raise InputError(f"{path} exists; choose another name, or pass --force to replace it")
         if not (path / "config.json").is_file():
             raise InputError(f"{path} holds other things than a model (no config.json), so it is not replaced")
+    check_writable(path.parent)
+    return path
+
+
+@contextmanager
+def atomic_directory(path: str | os.PathLike[str], replace: bool = False) -> Iterator[Path]:
+    """A directory to fill that appears under `path` only when the block ends well; an old one stays until then.
+
+    replace: an old directory may go if it is recognisably one of ours (it has a config.json); nothing else ever does.
+    """
+    path = check_destination(path, replace)
     temporary, old = (path.parent / f".{path.name}.{secrets.token_hex(6)}" for _ in range(2))
     try:
         temporary.mkdir(parents=True)

@@ -11,7 +11,8 @@ from torch.testing import assert_close
 
 import lwd
 from lwd.data.moments import ChannelMoments
-from lwd.data.reader import LatentReader, coin, order, verify
+from lwd.data.order import coin, order
+from lwd.data.reader import LatentReader, verify
 from lwd.data.shards import open_shard, write_manifest, write_shard
 
 LAYOUT = lwd.Layout.of(texture=3, semantic=2)

@@ -4,7 +4,6 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lwd.data.order import coin, order
 from lwd.data.shards import (
     FEATURES,
     Shard,
@@ -125,30 +125,6 @@ class LatentReader:
             positions = np.arange(first, first + share)
             yield self.gather(order(len(self), seed, positions), mirror & coin(seed, positions))
             step += 1
-
-
-def order(count: int, seed: int, positions: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Image at each position of the endless sequence: epoch after epoch, each its own permutation."""
-    epochs, within = np.divmod(positions, count)
-    out = np.empty_like(positions)
-    for epoch in np.unique(epochs):
-        here = epochs == epoch
-        out[here] = _permutation(count, seed, int(epoch))[within[here]]
-    return out
-
-
-@lru_cache(maxsize=3)
-def _permutation(count: int, seed: int, epoch: int) -> np.ndarray[Any, Any]:
-    return np.random.Generator(np.random.Philox(key=[seed, epoch])).permutation(count)
-
-
-def coin(seed: int, positions: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """A fair coin for each position: splitmix64 of (seed, position), so that any position can be asked for alone."""
-    with np.errstate(over="ignore"):
-        x = positions.astype(np.uint64) + np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15)
-        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-            x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
-        return (x ^ (x >> np.uint64(31))) & np.uint64(1) == 1
 
 
 def verify(directory: str | os.PathLike[str]) -> list[str]:

@@ -102,16 +102,19 @@ class PatchAutoencoder(TextureAutoencoder):
         return cls(SemVAE(SemVAEConfig(3 * patch**2, channels, width, depth, heads)), patch)
 
     def moments(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        return self.vae.moments(self._patches(images))
+
+    def _patches(self, images: Tensor) -> Tensor:
         if images.shape[-2] % self.patch or images.shape[-1] % self.patch:
             raise InputError(f"images of {tuple(images.shape[-2:])} cannot be cut into patches of {self.patch}")
-        return self.vae.moments(pixel_unshuffle(images, self.patch))
+        return pixel_unshuffle(images, self.patch)
 
     def decode(self, latents: Tensor) -> Tensor:
         return pixel_shuffle(self.vae.decode(latents), self.patch)
 
     def losses(self, images: Tensor, noise: Tensor, kl: float) -> SemVAELosses:
         """Squared error (pixels have one scale) + kl KL; noise: (b, c, h, w)."""
-        return self.vae.losses(pixel_unshuffle(images, self.patch), noise, cosine=0.0, kl=kl)
+        return self.vae.losses(self._patches(images), noise, cosine=0.0, kl=kl)
 
     def save(self, directory: str | os.PathLike[str]) -> None:
         write_semvae(self.vae, Path(directory), {"format": PATCH_FORMAT, "patch": self.patch})
