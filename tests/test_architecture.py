@@ -32,7 +32,7 @@ ALLOWED = {
     "checkpoint": BASE | CORE | {"weights", "models", "representations"},
     "convert": BASE | CORE | {"weights", "models", "representations", "checkpoint"},
     "pipeline": BASE | CORE | {"models", "representations", "checkpoint"},
-    "report": BASE | CORE | {"models"},
+    "report": BASE | CORE | {"models", "representations", "data"},
     "demo": BASE | CORE | {"models", "report"},
     "cli": BASE | CORE | {"models", "representations", "data", "encode", "fit", "report", "demo", "convert"},
 }

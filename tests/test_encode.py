@@ -184,6 +184,15 @@ def test_the_command(tmp_path, capsys):
     assert main(["data", "verify", str(tmp_path / "o")]) == 0
     manifest = json.loads((tmp_path / "o" / "manifest.json").read_text())
     assert "dinov2" in manifest["provenance"]["encoders"]["semantic"]
+    show = ["data", "show", str(tmp_path / "o")]
+    assert main([*show, "--texture", str(tmp_path / "ae"), "--out", str(tmp_path / "sheet.png")]) == 0
+    assert "24 in 12 shards, 2 classes" in capsys.readouterr().out
+    sheet = np.asarray(Image.open(tmp_path / "sheet.png"))
+    assert sheet.shape == (3 * 96 + 2 * 4, 12 * 96, 3)
+    assert all(sheet[96 * i + 4 * i + 2 : 96 * i + 90].std() > 5 for i in range(3))
+    assert main([*show, "--out", "x.jpg"]) == 2
+    assert main([*show, "--images", str(tmp_path / "dino")]) == 2
+    capsys.readouterr()
     spoiled = tmp_path / "o" / "shard-00003.safetensors"
     spoiled.write_bytes(spoiled.read_bytes()[:-1] + b"?")
     capsys.readouterr()

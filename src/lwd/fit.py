@@ -149,16 +149,21 @@ def fit_semvae(
         "encoder": encoder.identity,
     }
     _descend(model, loss, settings, Path(out), about, progress)
-    found = _features(source, held_out, encoder, grid, settings)
-    with torch.no_grad():
-        decoded = torch.cat([model.decode(model.encode(part)) for part in torch.split(found, settings.batch)])
-    centred = found - moments.mean.float()[:, None, None]
+    report = _semvae_report(model, _features(source, held_out, encoder, grid, settings), settings.batch)
     save_semvae(model, out, replace)
     _forget(Path(out))
+    return report
+
+
+@torch.no_grad()
+def _semvae_report(model: SemVAE, features: Tensor, batch: int) -> dict[str, float]:
+    """Cosine and explained variance of features that were held out."""
+    decoded = torch.cat([model.decode(model.encode(part)) for part in torch.split(features, batch)])
+    centred = features - model.mean[:, None, None]
     return {
-        "cosine_held_out": float(cosine_similarity(decoded, found, dim=1).mean()),
-        "explained_held_out": float(1 - (decoded - found).square().sum() / centred.square().sum()),
-        "held_out": float(len(held_out)),
+        "cosine_held_out": float(cosine_similarity(decoded, features, dim=1).mean()),
+        "explained_held_out": float(1 - (decoded - features).square().sum() / centred.square().sum()),
+        "held_out": float(len(features)),
     }
 
 

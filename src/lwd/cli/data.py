@@ -1,4 +1,4 @@
-"""`lwd data fetch|verify`."""
+"""`lwd data fetch|verify|show`."""
 
 import argparse
 from typing import Any
@@ -7,8 +7,8 @@ from typing import Any
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "data",
-        help="fetch images, verify shards of latents",
-        description="Fetch images into the cache, verify shards of latents.",
+        help="fetch images; verify and show shards of latents",
+        description="Fetch images into the cache; verify and show shards of latents.",
         epilog="example: lwd data fetch cifar10",
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
@@ -32,6 +32,18 @@ def add_parser(commands: Any) -> None:
     verify.add_argument("directory", metavar="DIR", help="a directory of shards")
     verify.set_defaults(run=run_verify)
 
+    show = actions.add_parser(
+        "show",
+        help="summary and contact sheet of a directory of shards",
+        description="Print what a directory of shards holds, and draw some: image, latents in colours, reconstruction.",
+        epilog="example: lwd data show latents --images cifar10/train --texture ae --out sheet.png",
+    )
+    show.add_argument("directory", metavar="DIR", help="a directory of shards")
+    show.add_argument("--images", metavar="SOURCE", help="the images they were made from, to draw beside them")
+    show.add_argument("--texture", metavar="DIR", help="the texture autoencoder, to draw reconstructions")
+    show.add_argument("--out", metavar="FILE", help="where the contact sheet goes (default DIR/contact-sheet.png)")
+    show.set_defaults(run=run_show)
+
 
 def run_fetch(arguments: argparse.Namespace) -> int:
     from lwd.data.cifar import fetch_cifar10
@@ -49,4 +61,21 @@ def run_verify(arguments: argparse.Namespace) -> int:
     if problems:
         raise InputError("; ".join(problems))
     print(f"{arguments.directory}: all shards are whole")
+    return 0
+
+
+def run_show(arguments: argparse.Namespace) -> int:
+    from lwd.data.catalog import open_source
+    from lwd.data.reader import LatentReader
+    from lwd.data.shards import read_manifest
+    from lwd.report.sheets import contact_sheet, describe_shards, save_sheet
+    from lwd.representations.texture import TextureAutoencoder
+
+    reader = LatentReader(arguments.directory)
+    source = open_source(arguments.images) if arguments.images else None
+    autoencoder = TextureAutoencoder.load(arguments.texture) if arguments.texture else None
+    out = arguments.out or f"{arguments.directory}/contact-sheet.png"
+    save_sheet(contact_sheet(reader, source, autoencoder), out)
+    print(describe_shards(reader, (read_manifest(arguments.directory) or {}).get("provenance", {})))
+    print(f"sheet:      {out}")
     return 0

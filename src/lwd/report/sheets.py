@@ -1,0 +1,85 @@
+"""A contact sheet of latents: what is in a directory of shards, to look at."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from lwd.data.reader import LatentReader
+from lwd.data.sources import ImageSource, center_crop
+from lwd.errors import InputError
+from lwd.files import atomic_file
+from lwd.representations.pca import PCAFit
+from lwd.representations.texture import TextureAutoencoder, to_uint8
+
+
+def describe_shards(reader: LatentReader, provenance: dict[str, Any]) -> str:
+    """Counts, groups and the range of the statistics, as text."""
+    lines = [
+        f"images:     {len(reader)} in {len(reader.shards)} shards, {reader.classes} classes",
+        f"groups:     {reader.layout} on {reader.size[0]}x{reader.size[1]}" + (", mirrored" if reader.mirrored else ""),
+    ]
+    for name in reader.layout.names:
+        mean, std = reader.statistics.mean[name], reader.statistics.std[name]
+        numbers = f"mean {mean.min():.3g} to {mean.max():.3g}, std {std.min():.3g} to {std.max():.3g}"
+        lines.append(f"{name + ':':<11} {numbers}")
+    return "\n".join(lines + [f"{key + ':':<11} {value}" for key, value in provenance.items() if key != "classes"])
+
+
+@torch.no_grad()
+def contact_sheet(
+    reader: LatentReader,
+    source: ImageSource | None = None,
+    autoencoder: TextureAutoencoder | None = None,
+    count: int = 12,
+    cell: int = 96,
+) -> Image.Image:
+    """One column per image; rows: the image, each group's latent in colours by PCA, the reconstruction."""
+    chosen = np.linspace(0, len(reader) - 1, min(count, len(reader))).astype(np.int64)
+    raw = reader.statistics.denormalize(reader.gather(chosen, np.zeros(len(chosen), bool)).latents, reader.layout)
+    parts = reader.layout.split(raw)
+    rows = [colours(part) for part in parts.values()]
+    if source is not None:
+        if len(source) != len(reader):
+            raise InputError(f"{source.name} has {len(source)} images, the shards {len(reader)}: not the same set")
+        rows.insert(0, np.stack([_square(source.image(int(i)), cell) for i in chosen]))
+    if autoencoder is not None:
+        first = next(iter(parts.values()))
+        if autoencoder.channels != first.shape[1]:
+            raise InputError(f"the autoencoder has {autoencoder.channels} channels, the latents {first.shape[1]}")
+        rows.append(to_uint8(autoencoder.decode(first)).numpy())
+    strips = [np.concatenate([_square(picture, cell) for picture in row], axis=1) for row in rows]
+    gap = np.full((4, strips[0].shape[1], 3), 255, np.uint8)
+    return Image.fromarray(np.concatenate([line for strip in strips for line in (strip, gap)][:-1]))
+
+
+def colours(latents: Tensor) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Three leading directions as red, green and blue: (b, c, h, w) -> (b, h, w, 3) uint8."""
+    channels = min(3, latents.shape[1])
+    shown = PCAFit().update(latents).finish(channels).encode(latents.double())
+    low, high = torch.quantile(
+        shown.transpose(0, 1).flatten(1)[:, :100_000], torch.tensor([0.02, 0.98]).double(), dim=1
+    )
+    scaled = (shown - low[:, None, None]) / (high - low).clamp(min=1e-9)[:, None, None]
+    scaled = scaled.expand(-1, 3, -1, -1) if channels == 1 else scaled
+    if channels == 2:
+        scaled = torch.cat([scaled, torch.full_like(scaled[:, :1], 0.5)], dim=1)
+    return (255 * scaled.clamp(0, 1)).to(torch.uint8).permute(0, 2, 3, 1).numpy()
+
+
+def save_sheet(sheet: Image.Image, path: str | os.PathLike[str]) -> None:
+    """Write a PNG atomically."""
+    if Path(path).suffix.lower() != ".png":
+        raise InputError(f"a contact sheet's name ends in .png, got {str(path)!r}")
+    with atomic_file(path) as file:
+        sheet.save(file, "PNG")
+
+
+def _square(pixels: np.ndarray[Any, Any], cell: int) -> np.ndarray[Any, Any]:
+    if pixels.shape[0] > cell or pixels.shape[1] > cell:
+        return center_crop(pixels, cell)
+    return np.asarray(Image.fromarray(pixels).resize((cell, cell), Image.Resampling.NEAREST))
