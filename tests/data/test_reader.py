@@ -209,6 +209,7 @@ def test_what_is_broken_is_named(tmp_path):
 def test_a_changed_byte_is_found_by_verify(tmp_path):
     write(tmp_path)
     assert verify(tmp_path) == []
+    assert verify(tmp_path / "absent") == [f"{tmp_path / 'absent'} is not a directory of shards"]
     spoil(tmp_path / "shard-002.safetensors", lambda c: bytes(c[:-1]) + bytes([c[-1] ^ 1]))
     assert [("shard-002" in p, "checksum" in p) for p in verify(tmp_path)] == [(True, True)]
     (tmp_path / "stray.safetensors").write_bytes(b"x")

@@ -130,6 +130,8 @@ class LatentReader:
 def verify(directory: str | os.PathLike[str]) -> list[str]:
     """Everything that is wrong with a directory of shards, as sentences; empty if it is whole."""
     directory, problems = Path(directory), []
+    if not directory.is_dir():
+        return [f"{directory} is not a directory of shards"]
     manifest = read_manifest(directory)
     if manifest is None:
         return [f"{directory} has no manifest.json, so there are no checksums to verify"]
