@@ -33,10 +33,14 @@ class Losses:
 
     def terms(self) -> dict[str, float]:
         """All numbers by name, for logs (this waits for the device)."""
+        return {name: float(value) for name, value in self.tensors().items()}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All numbers by name, detached, where they are."""
         named = {"total": self.total, "cosine": self.cosine, "align": self.align}
         for prefix in ("flow", "kinetic", "errors", "energies"):
             named |= {f"{prefix}/{name}": value for name, value in getattr(self, prefix).items()}
-        return {name: float(value) for name, value in named.items()}
+        return {name: value.detach() for name, value in named.items()}
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,20 @@ def _permutation(count: int, seed: int, epoch: int) -> np.ndarray[Any, Any]:
 
 def coin(seed: int, positions: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """A fair coin for each position: splitmix64 of (seed, position), so that any position can be asked for alone."""
+    return _splitmix(positions.astype(np.uint64), seed) & np.uint64(1) == 1
+
+
+def mix(*numbers: int) -> int:
+    """One seed of 63 bits from several numbers, for example (seed, step)."""
+    state = np.zeros(1, dtype=np.uint64)
+    for number in numbers:
+        state = _splitmix(state ^ np.uint64(number % 2**64), 1)
+    return int(state[0] >> np.uint64(1))
+
+
+def _splitmix(x: np.ndarray[Any, Any], seed: int) -> np.ndarray[Any, Any]:
     with np.errstate(over="ignore"):
-        x = positions.astype(np.uint64) + np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15)
+        x = x + np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15)
         for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
             x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
-        return (x ^ (x >> np.uint64(31))) & np.uint64(1) == 1
+        return x ^ (x >> np.uint64(31))

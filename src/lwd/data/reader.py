@@ -1,9 +1,11 @@
 """The reader: shards opened once, batches gathered by shard, an order that is a function of (seed, epoch, position)."""
 
+import hashlib
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -68,12 +70,18 @@ class LatentReader:
         self.labels = torch.cat([shard.rows("labels")[:, 0].to(torch.int64) for shard in self.shards])
         self.classes = _classes(self.shards, self.labels, classes or (manifest["classes"] if manifest else None))
         self.mirrored = all(f"{key}_flip" in shard.entries for key in wanted for shard in self.shards)
+        self._fingerprint = _fingerprint(manifest, self.shards, groups)
         self._maps: dict[tuple[int, str], Tensor] = {}
         mean, std = (torch.cat([part[name] for name in groups]) for part in (self.statistics.mean, self.statistics.std))
         self._scale, self._shift = (1 / std)[:, None, None], (-mean / std)[:, None, None]
 
     def __len__(self) -> int:
         return int(self.ends[-1])
+
+    @property
+    def fingerprint(self) -> str:
+        """Which data these are: from the manifest's checksums, or from names and headers where there are none."""
+        return self._fingerprint
 
     def gather(self, index: np.ndarray[Any, Any], flip: np.ndarray[Any, Any]) -> Batch:
         """The images `index` (b,), mirrored where `flip`; a loop over the shards touched, none over images."""
@@ -115,16 +123,19 @@ class LatentReader:
         Which image stands at a position of the endless sequence, and whether it is mirrored, depends on
         (seed, position) alone: not on batch size, processes, or where one enters. flip: default, where shards have it.
         """
+        for step in count(start):
+            yield self.batch(step, batch, seed, rank, world, flip)
+
+    def batch(self, step: int, batch: int, seed: int, rank: int = 0, world: int = 1, flip: bool | None = None) -> Batch:
+        """One step of `batches`."""
         if batch < 1 or batch % world or not 0 <= rank < world:
             raise InputError(f"a global batch of {batch} cannot be shared by {world} processes (rank {rank})")
         if flip and not self.mirrored:
             raise InputError("these shards have no mirrored latents ('..._flip'), so flips cannot be had")
-        mirror, share, step = self.mirrored if flip is None else flip, batch // world, start
-        while True:
-            first = step * batch + rank * share
-            positions = np.arange(first, first + share)
-            yield self.gather(order(len(self), seed, positions), mirror & coin(seed, positions))
-            step += 1
+        mirror, share = self.mirrored if flip is None else flip, batch // world
+        first = step * batch + rank * share
+        positions = np.arange(first, first + share)
+        return self.gather(order(len(self), seed, positions), mirror & coin(seed, positions))
 
 
 def verify(directory: str | os.PathLike[str]) -> list[str]:
@@ -217,3 +228,9 @@ def _classes(shards: Sequence[Shard], labels: Tensor, classes: int | None) -> in
             raise InputError(f"{shard.path}: labels lie in 0..{classes - 1}, got {part.min()} to {part.max()}")
         start += shard.count
     return classes
+
+
+def _fingerprint(manifest: Mapping[str, Any] | None, shards: Sequence[Shard], groups: Sequence[str]) -> str:
+    lines = [f"{line.get('file')} {line.get('sha256')}" for line in manifest["shards"]] if manifest else []
+    lines = lines or [f"{shard.path.name} {shard.entries}" for shard in shards]
+    return hashlib.sha256("\n".join((*groups, *lines)).encode()).hexdigest()[:16]

@@ -156,8 +156,13 @@ class LightningDiT(nn.Module):
             raise InputError("this network was trained without a null label; classifier-free guidance needs one")
         return self.config.classes
 
-    def forward(self, z: Tensor, times: Tensor, label: Tensor) -> Tensor:
-        """Velocity per unit local time; z (b, c, h, w), times (b, n), label (b,) -> (b, c, h, w)."""
+    def forward(self, z: Tensor, times: Tensor, label: Tensor, features: bool = False) -> Any:
+        """Velocity per unit local time; z (b, c, h, w), times (b, n), label (b,) -> (b, c, h, w).
+
+        features: also the projected features, as `with_features` (data-parallel wrappers only know `forward`).
+        """
+        if features:
+            return self.with_features(z, times, label)
         self._check(z, times, label)
         return self._run(z, times, label)[0]
 

@@ -1,6 +1,7 @@
 """Schedules with parameters rho that a probe learns."""
 
 import copy
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -30,6 +31,17 @@ class Learnable(nn.Module, Schedule):
     @property
     def frozen(self) -> bool:
         return not self.rho.requires_grad
+
+    @abstractmethod
+    def extreme(self) -> "Learnable":
+        """The family's edge: the curve onto which a schedule without regulariser collapses."""
+
+    def at(self, rho: Tensor) -> Self:
+        """A frozen copy with another rho (of as many numbers)."""
+        other = copy.deepcopy(self)
+        with torch.no_grad():
+            other.rho.copy_(rho.reshape(self.rho.shape))
+        return other.freeze()
 
     def __eq__(self, other: object) -> bool:
         """Same family, groups and rho, bit for bit."""
@@ -103,6 +115,11 @@ class Polynomial(Learnable):
         powers = torch.arange(1, self.degree + 2, dtype=shares.dtype, device=shares.device)
         return self._with_lead(torch.ones_like(tau), _horner(shares * powers, tau))
 
+    def extreme(self) -> "Polynomial":
+        """All weight on the highest power: tau^(M + 1) for every follower."""
+        row = [0.0] * self.degree + [1.0]
+        return Polynomial.from_shares([row] * len(self.followers), self.groups, self.lead).freeze()
+
     def _with_lead(self, lead: Tensor, followers: Tensor) -> Tensor:
         columns = dict(zip(self.followers, followers.unbind(-1), strict=True))
         return torch.stack([columns.get(name, lead) for name in self.groups], dim=-1)
@@ -139,10 +156,7 @@ class RhoAverage:
         """A frozen copy of `schedule` at the mean of rho (not the mean of the curves)."""
         if self.mean is None:
             raise InputError(f"no step after the burn-in of {self.burn_in} was seen; run longer or lower the burn-in")
-        averaged = copy.deepcopy(schedule)
-        with torch.no_grad():
-            averaged.rho.copy_(self.mean)
-        return averaged.freeze()
+        return schedule.at(self.mean)
 
 
 def log_softplus(x: Tensor) -> Tensor:

@@ -1,0 +1,99 @@
+"""The paper's Stage I (Algorithm 1), as far as rho is concerned: its descent, its average, its trace, and a verdict."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from lwd.errors import InputError
+from lwd.schedule.learned import Learnable, RhoAverage
+
+COLLAPSE = 0.02
+"""A curve that lies closer than this (sup norm) to its family's extreme has collapsed onto it."""
+STILL = 0.01
+"""A curve that moved less than this over the last fifth of the probe has converged."""
+
+
+@dataclass
+class RhoProbe:
+    """rho beside a denoiser: `update` after each backward pass, `finish` at the end.
+
+    The denoiser and rho descend one loss; rho has its own optimizer (no weight decay) and its own learning rate.
+    """
+
+    schedule: Learnable
+    lr: float = 0.01
+    burn_in: int = 5000
+    average: RhoAverage = field(init=False)
+    trace: list[tuple[int, list[float]]] = field(default_factory=list)
+    """rho at some steps, flattened: enough to draw how the curve moved."""
+
+    def __post_init__(self) -> None:
+        if not self.schedule.rho.numel():
+            raise InputError("a single group has no schedule to learn; the probe needs two groups or more")
+        self.schedule.rho.requires_grad_(True)
+        self.optimizer = torch.optim.AdamW([self.schedule.rho], lr=self.lr, weight_decay=0.0)
+        self.average = RhoAverage(self.burn_in)
+
+    def update(self, step: int, keep: bool) -> None:
+        """One step of rho down its gradient; keep: also put it into the trace."""
+        self.optimizer.step()
+        self.average.update(step, self.schedule)
+        if keep:
+            self.record(step)
+
+    def record(self, step: int) -> None:
+        self.trace.append((step, self.schedule.rho.detach().flatten().tolist()))
+
+    def finish(self) -> tuple[Learnable, "Verdict"]:
+        """The frozen schedule at the mean of rho after burn-in, and what to think of it."""
+        frozen = self.average.frozen(self.schedule)
+        return frozen, judge(frozen, self.curves())
+
+    def curves(self, points: int = 101) -> tuple[list[int], Tensor]:
+        """Steps of the trace, and the schedule's times there: (kept, points, n)."""
+        tau, steps, rows = torch.linspace(0, 1, points, dtype=torch.float64), [], []
+        for step, rho in self.trace:
+            steps.append(step)
+            rows.append(self.schedule.at(torch.tensor(rho, dtype=torch.float64)).times(tau).detach())
+        return steps, torch.stack(rows) if rows else torch.empty(0, points, len(self.schedule.groups))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of the curve: `distance` to the family's extreme and movement `moved` at the end, in sup norm."""
+
+    word: str
+    distance: float
+    moved: float
+    departure: float
+    """How far the curve is from all groups running together."""
+
+    def __str__(self) -> str:
+        if self.word == "collapsed":
+            return (
+                f"collapsed: the curve is within {self.distance:.3f} of its family's extreme (below {COLLAPSE}); "
+                "a larger kinetic weight holds it back"
+            )
+        where = f"{self.distance:.3f} from the extreme, {self.departure:.3f} from one common clock"
+        if self.word == "moving":
+            return f"still moving: it moved {self.moved:.3f} in the last fifth of the steps: run longer ({where})"
+        return f"converged: it moved {self.moved:.3f} in the last fifth of the steps ({where})"
+
+
+def judge(schedule: Learnable, history: tuple[list[int], Tensor] | None = None, points: int = 101) -> Verdict:
+    """Whether a learned curve collapsed, converged or was still moving, each by a number."""
+    tau = torch.linspace(0, 1, points, dtype=torch.float64)
+    curve = schedule.times(tau).detach()
+    # Per group: one that sits on its extreme has collapsed, whatever the others do.
+    gaps = (curve - schedule.extreme().times(tau).detach()).abs().amax(0)
+    learned = [i for i, name in enumerate(schedule.groups) if name != getattr(schedule, "lead", None)]
+    distance = float(gaps[learned].min())
+    moved = 0.0
+    if history is not None and history[0]:
+        steps, curves = history
+        late = [i for i, step in enumerate(steps) if step >= 0.8 * steps[-1]]
+        moved = float((curves[late] - curves[-1]).abs().max())
+    departure = float((curve - tau[:, None]).abs().max())
+    word = "collapsed" if distance < COLLAPSE else "moving" if moved > STILL else "converged"
+    return Verdict(word, distance, moved, departure)

@@ -1,0 +1,117 @@
+"""The state of a run as tensors by name, and back: the same for any number of processes."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from lwd.config import Config
+from lwd.errors import InputError
+from lwd.probe.joint import RhoProbe
+from lwd.train.devices import put, whole
+from lwd.train.state import Saved
+from lwd.weights import mismatches
+
+MOMENTS = ("exp_avg", "exp_avg_sq")
+FREE = {
+    "run": "steps accumulate precision parallel log_every save_every keep_last keep_every sample_every max_bad "
+    "max_rollbacks",
+    "network": "recompute compile",
+}
+"""Settings that may change when a run is continued: they do not shape its numbers."""
+
+
+def of_network(names: Sequence[str], weights: Sequence[Tensor], optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Weights and Adam's moments, whole (all processes must ask together)."""
+    tensors: dict[str, Tensor] = {}
+    for name, weight in zip(names, weights, strict=True):
+        tensors[f"weights.{name}"] = whole(weight)
+        if weight in optimizer.state:
+            tensors |= {f"{key}.{name}": whole(optimizer.state[weight][key]) for key in MOMENTS}
+    return tensors
+
+
+def restore_network(
+    found: Saved,
+    names: Sequence[str],
+    weights: Sequence[Tensor],
+    shadow: Sequence[Tensor],
+    optimizer: torch.optim.Optimizer,
+) -> None:
+    """Put a checkpoint's weights, average and moments in place, after all of them were checked."""
+    count = int(found.state["updates"])
+    shapes = {name: tuple(weight.shape) for name, weight in zip(names, weights, strict=True)}
+    kinds = ("weights", *(MOMENTS if count else ()))
+    wanted = {f"{kind}.{name}": shape for name, shape in shapes.items() for kind in kinds}
+    given = {name: tensor for name, tensor in found.tensors.items() if not name.startswith("rho")}
+    problems = mismatches(wanted, given) + mismatches(shapes, found.average)
+    if problems:
+        raise InputError(f"{found.path} does not fit this network: " + "; ".join(problems))
+    for name, weight, average in zip(names, weights, shadow, strict=True):
+        put(weight, found.tensors[f"weights.{name}"])
+        put(average, found.average[name])
+        optimizer.state.pop(weight, None)
+        if count:
+            entry = {key: torch.zeros_like(weight.detach()) for key in MOMENTS}
+            for key in MOMENTS:
+                put(entry[key], found.tensors[f"{key}.{name}"])
+            step = torch.tensor(float(count))
+            optimizer.state[weight] = entry | {
+                "step": step.to(weight.device) if optimizer.defaults.get("fused") else step
+            }
+
+
+def of_rho(probe: RhoProbe) -> dict[str, Tensor]:
+    """rho, its moments, its mean and its trace."""
+    rho = probe.schedule.rho
+    tensors = {"rho": whole(rho), "rho.trace": torch.tensor([row for _, row in probe.trace], dtype=torch.float64)}
+    tensors["rho.steps"] = torch.tensor([step for step, _ in probe.trace], dtype=torch.int64)
+    if rho in probe.optimizer.state:
+        tensors |= {f"rho.{key}": whole(probe.optimizer.state[rho][key]) for key in MOMENTS}
+    if probe.average.mean is not None:
+        tensors["rho.mean"] = whole(probe.average.mean)
+    return tensors
+
+
+def restore_rho(found: Saved, probe: RhoProbe) -> None:
+    """The inverse of `of_rho`."""
+    rho = probe.schedule.rho
+    problems = mismatches({"rho": tuple(rho.shape)}, {k: t for k, t in found.tensors.items() if k == "rho"})
+    if problems:
+        raise InputError(f"{found.path} is no checkpoint of this probe: " + "; ".join(problems))
+    put(rho, found.tensors["rho"])
+    count = int(found.state["rho updates"])
+    probe.optimizer.state.pop(rho, None)
+    if count:
+        entry = {key: found.tensors[f"rho.{key}"].to(rho.device) for key in MOMENTS}
+        probe.optimizer.state[rho] = entry | {"step": torch.tensor(float(count))}
+    mean = found.tensors.get("rho.mean")
+    probe.average.count = int(found.state["averaged"])
+    probe.average.mean = None if mean is None else mean.to(rho.device)
+    steps, rows = found.tensors["rho.steps"].tolist(), found.tensors["rho.trace"].tolist()
+    probe.trace = list(zip(steps, rows, strict=True))
+
+
+def updates(optimizer: torch.optim.Optimizer) -> int:
+    """How many steps an AdamW has made."""
+    return max((int(entry["step"]) for entry in optimizer.state.values()), default=0)
+
+
+def check_same_run(found: Saved, config: Config, data: str, probe: bool) -> None:
+    """Refuse to continue with settings, a schedule or data that would make it another run."""
+    mine, old = config.to_dict(), dict(found.state.get("config", {}))
+    changed = []
+    for section in ("network", "objective", "optimizer", "run", *(("probe",) if probe else ())):
+        for key, value in mine[section].items():
+            before = dict(old.get(section, {})).get(key, value)
+            if key not in FREE.get(section, "").split() and before != value:
+                changed.append(f"{section}.{key} ({before} -> {value})")
+    steps = dict(old.get("run", {})).get("steps")
+    if config.optimizer.decay == "cosine" and steps != config.run.steps:
+        changed.append(f"run.steps, which the cosine decay needs ({steps} -> {config.run.steps})")
+    if not probe and old.get("schedule") != config.schedule:
+        changed.append("the schedule")
+    if found.state.get("data") != data:
+        changed.append("the data set")
+    if changed:
+        raise InputError(f"{found.path} was made with other settings: {', '.join(changed)}; choose another --out")

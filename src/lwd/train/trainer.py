@@ -1,0 +1,293 @@
+"""The loop of both stages: draw, step, guard, average, write down, save; killed at any moment, it goes on."""
+
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from math import cos, pi
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from lwd.checkpoint import write_checkpoint
+from lwd.config import Config
+from lwd.data.order import mix
+from lwd.data.reader import Batch
+from lwd.errors import InputError
+from lwd.files import check_writable, write_json
+from lwd.groups import Layout
+from lwd.models.lightningdit import LightningDiT
+from lwd.objective import FlowObjective, Losses
+from lwd.path import interpolate
+from lwd.probe.joint import RhoProbe
+from lwd.representations.statistics import Statistics
+from lwd.schedule.base import Schedule
+from lwd.train import snapshot, state
+from lwd.train.devices import Devices, whole
+from lwd.train.draws import Draws, draw
+from lwd.train.ema import EMA
+from lwd.train.interrupts import interrupts
+from lwd.train.journal import Averages, Journal
+from lwd.version import __version__
+from lwd.weights import write_safetensors
+
+CHECKPOINTS = "checkpoints"
+
+
+class Latents(Protocol):
+    """What a run reads: shards (`LatentReader`) or tensors in memory (`MemoryReader`)."""
+
+    layout: Layout
+    size: tuple[int, ...]
+    classes: int
+    mirrored: bool
+    statistics: Statistics | None
+
+    @property
+    def fingerprint(self) -> str: ...
+
+    def __len__(self) -> int: ...
+
+    def batch(
+        self, step: int, batch: int, seed: int, rank: int = 0, world: int = 1, flip: bool | None = None
+    ) -> Batch: ...
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended: finished, or interrupted with everything saved."""
+
+    step: int
+    finished: bool
+    skipped: int
+    """Steps left out because a loss or gradient was not finite."""
+
+
+class Trainer:
+    """One run in one directory. With `probe` the schedule learns too (Stage I); without it is frozen (Stage II)."""
+
+    def __init__(
+        self,
+        config: Config,
+        data: Latents,
+        out: str | Path,
+        network: nn.Module,
+        schedule: Schedule,
+        devices: Devices,
+        objective: FlowObjective,
+        probe: RhoProbe | None = None,
+        wandb: bool = False,
+        provenance: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.config, self.data, self.out, self.devices = config, data, Path(out), devices
+        self.schedule, self.objective, self.probe = schedule, objective, probe
+        self.provenance = dict(provenance or {})
+        self.parts = config.run.accumulate
+        if config.run.batch % (devices.world * self.parts):
+            raise InputError(
+                f"run.batch {config.run.batch} cannot be shared by {devices.world} processes x {self.parts} parts"
+            )
+        self._prepare_folder(network)
+        self.inner = network
+        self.network = devices.wrap(network)
+        self.names = [name for name, _ in network.named_parameters()]
+        self.weights = [parameter for _, parameter in network.named_parameters()]
+        self.optimizer = self._adamw()
+        self.ema = EMA(self.weights, config.optimizer.ema, config.optimizer.ema_warmup)
+        self.step, self.bad, self.skipped, self.rollbacks = 0, 0, 0, 0
+        self.journal = Journal(self.out, devices, config.to_dict(), wandb)
+        self.averages = Averages()
+        self._ahead: tuple[tuple[int, int], Future[list[Batch]]] | None = None
+        self._reader = ThreadPoolExecutor(1)
+
+    def _prepare_folder(self, network: nn.Module) -> None:
+        size = sum(p.numel() * p.element_size() for p in network.parameters())
+        if self.devices.main:
+            check_writable(self.out)
+            state.check_space(self.out, 5 * size)  # weights, EMA, two moments, and some air
+            state.sweep(self.out / CHECKPOINTS)
+
+    def _adamw(self) -> torch.optim.AdamW:
+        o = self.config.optimizer
+        sharded = any(isinstance(weight, DTensor) for weight in self.weights)
+        return torch.optim.AdamW(
+            self.weights, lr=o.lr, betas=(o.beta1, o.beta2), weight_decay=o.weight_decay, fused=not sharded
+        )
+
+    def run(self, on_step: Callable[["Trainer"], object] | None = None) -> Outcome:
+        """Train to the last step, from the newest checkpoint if there is one. `on_step(trainer)` follows each step."""
+        self.resume()
+        started, first = time.monotonic(), self.step
+        with interrupts() as stop:
+            while self.step < self.config.run.steps:
+                self.advance()
+                if self.step % self.config.run.log_every == 0 or self.step == self.config.run.steps:
+                    self._log(time.monotonic() - started, first)
+                if on_step is not None:
+                    on_step(self)
+                leave = self.devices.any(stop.asked)
+                if leave or self.step % self.config.run.save_every == 0 or self.step == self.config.run.steps:
+                    self.save()
+                if leave and self.step < self.config.run.steps:
+                    break
+        self._reader.shutdown(cancel_futures=True)
+        self.journal.close()
+        return Outcome(self.step, self.step >= self.config.run.steps, self.skipped)
+
+    def advance(self) -> None:
+        """One step: forward and backward over all parts, then the optimizer, unless something is not finite."""
+        batches = self._fetch()
+        self.optimizer.zero_grad()
+        if self.probe is not None:
+            self.probe.optimizer.zero_grad()
+        terms: list[dict[str, Tensor]] = []
+        for part, batch in enumerate(batches):
+            with self.devices.partial(self.network, part == self.parts - 1), self.devices.autocast():
+                losses = self.losses(batch, self._draws(part, len(batch.labels)))
+            (losses.total / self.parts).backward()  # type: ignore[no-untyped-call]
+            terms.append(losses.tensors())
+        self._rate()
+        norm = self._norm()
+        self.step += 1
+        # One wait for the device per step: a step that must not happen cannot be undone later.
+        if not bool(torch.isfinite(norm)):
+            self._skip()
+            return
+        self.bad = 0
+        if self.config.optimizer.clip:
+            scale = (self.config.optimizer.clip / norm).clamp(max=1.0)
+            torch._foreach_mul_([w.grad for w in self.weights if w.grad is not None], scale)
+        self.optimizer.step()
+        self.ema.update(self.step)
+        if self.probe is not None:
+            self.probe.update(self.step, self.step % self.config.run.log_every == 0)
+        for term in terms:
+            self.averages.add(term, 1 / self.parts)
+        self.averages.add({"gradient norm": norm})
+        self.averages.count += 1
+
+    def losses(self, batch: Batch, draws: Draws) -> Losses:
+        """The objective on one batch (Eq. flow-objective; with a probe, Eq. rho-objective)."""
+        latents, labels = (x.to(self.devices.device, non_blocking=True) for x in (batch.latents, batch.labels))
+        times, rates = self.schedule.times(draws.tau), self.schedule.rates(draws.tau)
+        z, target = interpolate(latents, draws.noise, times, self.data.layout)
+        if self.config.run.label_drop:
+            labels = torch.where(draws.dropped, torch.full_like(labels, self.data.classes), labels)
+        if not self.objective.align:
+            return self.objective(self.network(z, times, labels), target, rates)
+        assert batch.features is not None
+        features = batch.features.to(self.devices.device, non_blocking=True)
+        velocity, projected = self.network(z, times, labels, features=True)
+        return self.objective(velocity, target, rates, projected, features)
+
+    def _draws(self, part: int, share: int) -> Draws:
+        run, first = self.config.run, (part * self.devices.world + self.devices.rank) * share
+        shape = (self.data.layout.channels, *self.data.size)
+        key, rows = (run.seed, self.rollbacks, self.step), slice(first, first + share)
+        return draw(key, run.batch, rows, shape, run.tau, run.label_drop, self.devices.device)
+
+    def _fetch(self) -> list[Batch]:
+        """This step's batches; the next step's are gathered meanwhile."""
+        now, following = (self.rollbacks, self.step), (self.rollbacks, self.step + 1)
+        if self._ahead is None or self._ahead[0] != now:
+            self._ahead = (now, self._reader.submit(self._gather, *now))
+        batches = self._ahead[1].result()
+        self._ahead = (following, self._reader.submit(self._gather, *following))
+        return batches
+
+    def _gather(self, attempt: int, step: int) -> list[Batch]:
+        run, world = self.config.run, self.devices.world
+        seed = run.seed if not attempt else mix(run.seed, attempt) % 2**32
+        flip = run.flip and self.data.mirrored
+        ranks = (part * world + self.devices.rank for part in range(self.parts))
+        return [self.data.batch(step, run.batch, seed, rank, self.parts * world, flip) for rank in ranks]
+
+    def _rate(self) -> None:
+        o, step = self.config.optimizer, self.step
+        rate = min(1.0, (step + 1) / o.warmup) if o.warmup else 1.0
+        if o.decay == "cosine":
+            rate *= 0.5 * (1 + cos(pi * step / self.config.run.steps))
+        for group in self.optimizer.param_groups:
+            group["lr"] = o.lr * rate
+
+    def _norm(self) -> Tensor:
+        """Norm of the gradient of everything that learns, in float32, the same on all processes."""
+        norm = nn.utils.get_total_norm([w.grad for w in self.weights if w.grad is not None])
+        norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
+        if self.probe is None:
+            return norm
+        rho = self.probe.schedule.rho
+        if rho.grad is None:
+            raise InputError("the loss does not depend on the schedule, so there is nothing to learn")
+        # Five numbers: averaged by hand, so that they are in no bucket and no shard.
+        rho.grad = self.devices.mean(rho.grad)
+        return norm + 0 * rho.grad.float().norm()  # infects with NaN or infinity, and changes nothing else
+
+    def _skip(self) -> None:
+        self.bad, self.skipped = self.bad + 1, self.skipped + 1
+        if self.bad < self.config.run.max_bad:
+            self.journal.say(f"step {self.step}: loss or gradient is not finite; the step is skipped")
+            return
+        if self.rollbacks >= self.config.run.max_rollbacks:
+            raise InputError(
+                f"step {self.step}: {self.bad} steps in a row were not finite, and {self.rollbacks} returns to a "
+                "checkpoint did not help; lower optimizer.lr, set optimizer.clip=1, or check the data"
+            )
+        attempt, skipped, failed = self.rollbacks + 1, self.skipped, self.step
+        self.resume()
+        self.rollbacks, self.skipped, self.bad = attempt, skipped, 0
+        self.journal.say(
+            f"step {failed}: {self.config.run.max_bad} steps in a row were not finite; back to the checkpoint of step "
+            f"{self.step}, with other random numbers (return {attempt} of {self.config.run.max_rollbacks})"
+        )
+
+    def _log(self, seconds: float, first: int) -> None:
+        count = self.averages.count
+        numbers = {name: float(self.devices.mean(torch.tensor(v))) for name, v in self.averages.take().items()}
+        numbers |= {"lr": float(self.optimizer.param_groups[0]["lr"]), "steps": count, "skipped": self.skipped}
+        numbers["steps per second"] = (self.step - first) / max(seconds, 1e-9)
+        self.journal.write(self.step, numbers)
+
+    def save(self) -> None:
+        """Write everything that the run is, independent of the number of processes."""
+        average = {name: whole(shadow) for name, shadow in zip(self.names, self.ema.shadow, strict=True)}
+        tensors = snapshot.of_network(self.names, self.weights, self.optimizer)
+        numbers: dict[str, Any] = {"bad": self.bad, "skipped": self.skipped, "rollbacks": self.rollbacks}
+        numbers["updates"] = snapshot.updates(self.optimizer)
+        if self.probe is not None:
+            tensors |= snapshot.of_rho(self.probe)
+            numbers |= {"averaged": self.probe.average.count, "rho updates": snapshot.updates(self.probe.optimizer)}
+        numbers |= {"config": self.config.to_dict(), "data": self.data.fingerprint, "lwd": __version__}
+        if self.devices.main:
+            folder = self.out / CHECKPOINTS
+            with state.writing(folder, self.step, tensors, numbers) as aside:
+                if isinstance(self.inner, LightningDiT):
+                    record = {"step": self.step} | self.provenance
+                    write_checkpoint(aside, self.inner.config, average, self.schedule, self.data.statistics, record)
+                else:
+                    write_safetensors(aside / state.MODEL, average)
+            state.prune(folder, self.config.run.keep_last, self.config.run.keep_every)
+        self.devices.wait()
+
+    def resume(self) -> None:
+        """Take up the newest whole checkpoint; a new run writes its first one, which proves that it can."""
+        found = state.newest(self.out / CHECKPOINTS, self.journal.say)
+        if found is None:
+            if self.devices.main:
+                write_json(self.out / "run.json", {"config": self.config.to_dict(), "data": self.data.fingerprint})
+            self.journal.rewind(-1)
+            if self.probe is not None:
+                self.probe.record(0)
+            self.save()
+            return
+        snapshot.check_same_run(found, self.config, self.data.fingerprint, self.probe is not None)
+        snapshot.restore_network(found, self.names, self.weights, self.ema.shadow, self.optimizer)
+        if self.probe is not None:
+            snapshot.restore_rho(found, self.probe)
+        self.step, self.bad = found.step, int(found.state["bad"])
+        self.skipped, self.rollbacks = int(found.state["skipped"]), int(found.state["rollbacks"])
+        self.journal.rewind(self.step)
+        self.averages = Averages()
