@@ -10,6 +10,7 @@ import lwd
 ROOT = Path(lwd.__file__).parent
 BASE = {"errors", "files", "version"}
 CORE = {"groups", "schedule", "path", "objective", "probe", "solver", "sampler", "guidance"}
+MODELS = {"models", "representations", "checkpoint", "pipeline"}
 ALLOWED = {
     "errors": set(),
     "version": set(),
@@ -26,15 +27,23 @@ ALLOWED = {
     "weights": {"errors", "files"},
     "models": {"errors", "groups", "weights"},
     "representations": {"errors", "fetch", "files", "groups", "weights", "models"},
-    "data": BASE | {"fetch", "groups", "weights", "representations"},
+    "assets": set(),
+    "data": BASE | {"assets", "fetch", "groups", "weights", "representations"},
     "encode": BASE | {"groups", "weights", "representations", "data"},
+    "embedded": BASE | {"groups", "representations", "data"},
     "fit": BASE | {"groups", "weights", "representations", "data"},
     "checkpoint": BASE | CORE | {"weights", "models", "representations"},
     "convert": BASE | CORE | {"weights", "models", "representations", "checkpoint"},
     "pipeline": BASE | CORE | {"models", "representations", "checkpoint"},
-    "report": BASE | CORE | {"models", "representations", "data"},
+    "config": {"errors"},
+    "train": BASE | CORE | {"weights", "models", "representations", "data", "checkpoint", "config"},
+    "report": BASE | CORE | {"models", "representations", "data", "pipeline", "train"},
+    "stages": BASE | CORE | MODELS | {"data", "config", "train", "report"},
     "demo": BASE | CORE | {"models", "report"},
-    "cli": BASE | CORE | {"models", "representations", "data", "encode", "fit", "report", "demo", "convert"},
+    "cli": BASE
+    | CORE
+    | MODELS
+    | {"data", "encode", "embedded", "fit", "report", "demo", "convert", "config", "stages", "train"},
 }
 
 

@@ -1,5 +1,7 @@
 """Fits: they learn, they report on images they never saw, and an interruption changes nothing."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -9,8 +11,8 @@ from torch.testing import assert_close
 import lwd
 from lwd.cli import main
 from lwd.data.sources import ArraySource
-from lwd.fit import FitSettings, fit_pca, fit_semvae, fit_texture, images, split
-from lwd.representations.encoders import CallableEncoder
+from lwd.fit import FitSettings, _collect, fit_pca, fit_semvae, fit_texture, images, split
+from lwd.representations.encoders import CallableEncoder, Origin
 from lwd.representations.pca import load_pca
 from lwd.representations.semvae import load_semvae
 from lwd.representations.texture import psnr
@@ -91,6 +93,57 @@ def test_state_of_another_fit_is_not_taken_up(tmp_path):
     assert seen[0] == 1
 
 
+def semvae(out, grid=(4, 4), heads=1, source=None, progress=None):
+    settings = FitSettings(channels=4, steps=201, batch=4, held_out=20)
+    return fit_semvae(source or waves(), ENCODER, grid, out, settings, 8, 16, 1, heads, progress=progress)
+
+
+@pytest.mark.parametrize("change", [{}, {"grid": (2, 2)}, {"heads": 2}, {"source": "other"}])
+def test_only_the_same_semvae_fit_is_taken_up(tmp_path, change):
+    """Oracle: the first step after an interruption at 200; grid and heads change no shape, only the plan."""
+
+    def stop(step, _):
+        if step == 201:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        semvae(tmp_path / "x", progress=stop)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".x.fit.safetensors"]
+    if "source" in change:
+        other = waves()
+        change = {"source": replace(other, images=255 - other.images)}
+    seen = []
+    semvae(tmp_path / "x", **change, progress=lambda step, _: seen.append(step))
+    assert seen[0] == (1 if change else 201)
+
+
+def test_compressors_record_what_they_were_fitted_to(tmp_path):
+    """Oracle: the encoder's identity and the grid, from the files."""
+    fit_pca(waves(), ENCODER, (4, 4), tmp_path / "pca", QUICK)
+    semvae(tmp_path / "vae", grid=(2, 4))
+    assert load_pca(tmp_path / "pca").origin == Origin("averages", (4, 4))
+    assert load_semvae(tmp_path / "vae").origin == Origin("averages", (2, 4))
+
+
+def test_features_are_kept_in_half_and_their_moments_are_exact():
+    """Oracle: all of them at once; what float16 cannot hold is refused."""
+    batches = [100 + torch.randn(n, 3, 2, 2, generator=torch.Generator().manual_seed(n)) for n in (5, 5, 2)]
+    kept, moments = _collect(iter(batches), 20)
+    whole = torch.cat(batches).half()
+    assert torch.equal(kept, whole)
+    assert_close(moments.std, whole.double().std((0, 2, 3), correction=0), atol=1e-9, rtol=0)
+    with pytest.raises(lwd.InputError, match="beyond float16"):
+        _collect([torch.full((1, 3, 2, 2), 7e4)], 1)
+
+
+def test_pca_channels_are_checked_before_the_pass(tmp_path):
+    """Oracle: an encoder that knows its width is never called."""
+    encoder = CallableEncoder(lambda _: pytest.fail("called"), "wide")
+    encoder.features = 3
+    with pytest.raises(lwd.InputError, match="PCA of 3 features has at most that many channels, got 4"):
+        fit_pca(waves(), encoder, (4, 4), tmp_path / "pca", QUICK)
+
+
 def test_pca_fit_is_the_pca_of_the_training_features(tmp_path):
     """Oracle: torch.linalg.svd of all training features at once."""
     source = waves()
@@ -131,8 +184,30 @@ def test_the_commands(tmp_path, capsys):
         (["--steps", "0"], "steps must be at least 1"),
         (["--held-out", "90"], "too many"),
         (["--patch", "5"], "patches of 5"),
+        (["--patch", "-4"], "at least 1 pixel"),
+        (["--size", "-5"], "size must be at least 0"),
+        (["--seed", "-1"], "seed must lie in 0.."),
+        (["--device", "abacus"], "no device"),
     ):
         assert main(["fit", "texture", root, *common, *extra, "--out", str(tmp_path / "no")]) == 2
         assert message in capsys.readouterr().err
-    assert main(["fit", "semantic", root, *common, "--encoder", "nothing", "--grid", "4", "--out", "x"]) == 2
+    semantic = ["fit", "semantic", root, "--out", str(tmp_path / "no"), "--encoder"]
+    for extra, message in (
+        (["nothing", "--grid", "4"], "--grid is written 8x8"),
+        (["nothing", "--grid", "0x4"], "at least 1 row"),
+        (["nothing", "--grid", "4x4", "--steps", "9"], "no effect on PCA"),
+        (["nothing", "--grid", "4x4", "--limit", "9"], "no effect on PCA"),
+        (["nothing", "--grid", "4x4", "--width", "9"], "no effect on PCA"),
+    ):
+        assert main([*semantic, *extra]) == 2
+        assert message in capsys.readouterr().err
+    with pytest.raises(lwd.InputError, match="limit must be at least 1"):
+        fit_semvae(waves(), ENCODER, (4, 4), tmp_path / "no", QUICK, limit=0)
+    with pytest.raises(lwd.InputError, match="at least 1 row"):
+        fit_pca(waves(), ENCODER, (0, 4), tmp_path / "no", QUICK)
+    (tmp_path / "images" / "class0" / "00.png").write_bytes(b"broken")
+    again = ["fit", "texture", root, *common, "--held-out", "20", "--width", "32", "--out"]
+    assert main([*again, str(tmp_path / "no")]) == 2
+    assert "00.png is not a readable image" in capsys.readouterr().err
+    assert main([*again, str(tmp_path / "skipped"), "--skip-bad"]) == 0
     assert not (tmp_path / "no").exists()

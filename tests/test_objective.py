@@ -10,6 +10,7 @@ from torch.testing import assert_close
 
 import lwd
 from lwd import FlowObjective, Layout
+from lwd.objective import misdirection
 from strategies import polynomials, random_gaussian, scalar_pair
 
 LAYOUT = Layout.of(texture=4, semantic=2)
@@ -219,3 +220,15 @@ def test_inputs_without_effect_or_missing_are_errors():
         FlowObjective(LAYOUT)(v, u, rates[:, :1])
     with pytest.raises(lwd.InputError, match="target"):
         FlowObjective(LAYOUT)(v, u[:2], rates)
+
+
+def test_a_network_that_starts_at_zero_has_a_bounded_cosine_gradient():
+    """Oracle: at v = 0 the gradient of 1 - cosine is -u / (0.1 |u|^2); far from 0 the term is torch's cosine."""
+    target = torch.randn(3, 4, 2, 2, generator=torch.Generator().manual_seed(0))
+    velocity = torch.zeros_like(target, requires_grad=True)
+    misdirection(velocity, target).sum().backward()
+    expected = -target / (0.1 * target.square().sum(1, keepdim=True)) / 4
+    torch.testing.assert_close(velocity.grad, expected)
+    other = torch.randn(3, 4, 2, 2, generator=torch.Generator().manual_seed(1))
+    reference = (1 - torch.nn.functional.cosine_similarity(other, target, dim=1)).flatten(1).mean(1)
+    torch.testing.assert_close(misdirection(other, target), reference)

@@ -163,6 +163,15 @@ def preset_names() -> tuple[str, ...]:
     return tuple(sorted(entry.name[:-5] for entry in folder.iterdir() if entry.name.endswith(".yaml")))
 
 
+def weak_partner(preset: str) -> str:
+    """The preset of the weak model that guides this one."""
+    known = {"lwd-xl": "lwd-b-weak", "lwd-xxl": "lwd-b-weak", "sfd-xl": "sfd-b-weak", "sync-xl": "sync-b-weak"}
+    known |= {name: f"{name.removesuffix('-small')}-weak" for name in ("cifar-small", "fashion-small")}
+    if preset not in known:
+        raise InputError(f"--weak needs a preset that has a weak partner; {nearest(preset, known)}")
+    return known[preset]
+
+
 def load_config(preset: str = "", changes: Sequence[str] = ()) -> Config:
     """A preset by name (`lwd-xl`) or path of a YAML file, with `section.key=value` changes on top."""
     value = _preset(preset, ()) if preset else {}

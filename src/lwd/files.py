@@ -1,10 +1,11 @@
 """Reading and writing small files so that nothing is ever half written."""
 
+import hashlib
 import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -12,6 +13,8 @@ from typing import Any, BinaryIO
 from lwd.errors import InputError
 
 MAX_JSON_BYTES = 64 * 2**20
+MODEL_FILES = (".json", ".safetensors", ".bin")
+"""What decides what a model directory computes; a README beside them does not."""
 
 
 def cache_dir() -> Path:
@@ -64,9 +67,9 @@ def atomic_directory(path: str | os.PathLike[str], replace: bool = False) -> Ite
     try:
         temporary.mkdir(parents=True)
         yield temporary
-        if path.exists():
+        if replace and path.exists():
             os.replace(path, old)
-        os.replace(temporary, path)
+        os.replace(temporary, path)  # fails if another process filled `path` in the meantime
     except BaseException as error:
         if old.exists() and not path.exists():
             os.replace(old, path)
@@ -78,11 +81,38 @@ def atomic_directory(path: str | os.PathLike[str], replace: bool = False) -> Ite
             shutil.rmtree(leftover, ignore_errors=True)
 
 
+def install(directory: Path, fill: Callable[[Path], None]) -> Path:
+    """Fill a directory of the cache, whole or not at all; if another process was faster, its work stands."""
+    try:
+        with atomic_directory(directory) as aside:
+            fill(aside)
+    except InputError:
+        if not (directory / "config.json").is_file():
+            raise
+    return directory
+
+
+def model_digest(directory: str | os.PathLike[str]) -> str:
+    """Checksum (16 hexadecimal digits) of a model directory: names and contents of configuration and weights."""
+    whole = hashlib.sha256()
+    try:
+        for path in sorted(p for p in Path(directory).iterdir() if p.suffix in MODEL_FILES and p.is_file()):
+            with path.open("rb") as file:
+                whole.update(f"{path.name} {hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
+    except OSError as error:
+        raise InputError(f"cannot read {directory}: {error.strerror or error}") from error
+    return whole.hexdigest()[:16]
+
+
 def check_writable(directory: str | os.PathLike[str]) -> None:
     """Find out before a long job, not after it, that results cannot be written."""
     probe = Path(directory) / f".probe.{secrets.token_hex(6)}"
-    write_bytes(probe, b"")
-    probe.unlink()
+    try:
+        probe.parent.mkdir(parents=True, exist_ok=True)
+        probe.open("xb").close()
+        probe.unlink(missing_ok=True)  # another process may have swept it away
+    except OSError as error:
+        raise InputError(f"cannot write {directory}: {error.strerror or error}") from error
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
@@ -116,3 +146,16 @@ def read_json(path: str | os.PathLike[str]) -> Any:
         return json.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not valid JSON ({error}); is it truncated or another kind of file?") from error
+
+
+def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """What differs between two JSON objects, as phrases: 'batch was 4, is 5'."""
+    out = []
+    for key in sorted({*old, *new}):
+        was, now = old.get(key), new.get(key)
+        if isinstance(was, Mapping) and isinstance(now, Mapping):
+            out += [f"{key}: {phrase}" for phrase in changes(was, now)]
+        elif was != now:
+            was, now = (f"{str(value)[:80]}..." if len(str(value)) > 80 else str(value) for value in (was, now))
+            out.append(f"{key.replace('_', '-')} was {was}, is {now}")
+    return out

@@ -7,7 +7,6 @@ from typing import Literal, get_args
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cosine_similarity
 
 from lwd.errors import InputError, nearest
 from lwd.groups import Layout
@@ -137,8 +136,15 @@ class FlowObjective:
 
 
 def misdirection(a: Tensor, b: Tensor) -> Tensor:
-    """1 - cosine over the channel axis, averaged over positions: (b, d, ...) -> (b,). All groups' channels together."""
-    return (1 - cosine_similarity(a, b, dim=1)).reshape(len(a), -1).mean(1)
+    """1 - cosine over the channel axis, averaged over positions: (b, d, ...) -> (b,). All groups' channels together.
+
+    A prediction shorter than a tenth of its target counts as that long. The bare cosine's gradient grows as 1 / |a|:
+    at a network's zero start it is 1e8, and Adam's second moment would remember it for ten thousand steps.
+    """
+    length = torch.linalg.vector_norm(b, dim=1)
+    floored = torch.maximum(torch.linalg.vector_norm(a, dim=1), 0.1 * length)
+    cosine = (a * b).sum(1) / (floored * length).clamp(min=1e-12)
+    return (1 - cosine).reshape(len(a), -1).mean(1)
 
 
 def _at_least_float32(x: Tensor) -> Tensor:

@@ -30,7 +30,7 @@ def write(directory, counts=COUNTS, dtype=torch.float32, manifest=True, features
         for name, key, c in (("texture", "latents", 3), ("semantic", semantic, 2)):
             value = (number + 100 * torch.arange(c)[:, None, None]).expand(count, c, 2, 2).contiguous().to(dtype)
             tensors |= {key: value, f"{key}_flip": -value}
-            moments[name].update(value)
+            moments[name].update(value).update(-value)
         if features:
             tensors |= {
                 "feats_dino": number.expand(count, 4, 2, 2).contiguous(),

@@ -3,6 +3,7 @@ import json
 import pickle
 import subprocess
 import tarfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from PIL import Image
 import lwd
 from lwd.cli import main
 from lwd.data import cifar
-from lwd.data.sources import ArraySource, BadImage, FolderSource, center_crop
+from lwd.data.sources import ArraySource, BadImage, FolderSource, _rgb, center_crop, leave_out, source_digest
 
 
 def picture(colour, size=(8, 6)):
@@ -31,10 +32,61 @@ def test_folders_are_classes_in_sorted_order(tmp_path):
     (tmp_path / "n01" / "notes.txt").write_text("not an image")
     source = FolderSource(tmp_path)
     assert (source.classes, source.labels.tolist(), len(source)) == (("n01", "n02"), [0, 0, 0, 1, 1], 5)
-    assert [p.name for p in source.paths] == ["a.png", "grey.png", "z.JPEG", "b.png", "c.webp"]
+    assert source.files == ["n01/a.png", "n01/grey.png", "n01/z.JPEG", "n02/b.png", "n02/deep/c.webp"]
     assert source.image(0).shape == (6, 8, 3)
     assert source.image(0)[0, 0].tolist() == [0, 0, 255]
     assert source.image(1)[0, 0].tolist() == [7, 7, 7]
+
+
+def test_links_are_followed_and_hidden_things_are_not_looked_at(tmp_path):
+    """Oracle: the names that are found; a link in a circle ends."""
+    (tmp_path / "elsewhere").mkdir()
+    picture((1, 2, 3)).save(tmp_path / "elsewhere" / "far.png")
+    root = tmp_path / "images"
+    for folder in ("a/deep", ".cache", "a/.thumbnails"):
+        (root / folder).mkdir(parents=True)
+        picture((1, 2, 3)).save(root / folder / "x.png")
+    picture((1, 2, 3)).save(root / "a" / "._x.png", "PNG")
+    (root / "a" / "linked").symlink_to(tmp_path / "elsewhere")
+    (root / "b").symlink_to(tmp_path / "elsewhere")
+    (root / "a" / "deep" / "circle").symlink_to(root / "a")
+    source = FolderSource(root)
+    assert source.classes == ("a", "b")
+    assert source.files == ["a/deep/x.png", "a/linked/far.png", "b/far.png"]
+    before = source.digest()
+    assert FolderSource(root).digest() == before
+    picture((1, 2, 3), (50, 60)).save(tmp_path / "elsewhere" / "far.png")
+    assert FolderSource(root).digest() != before
+
+
+def test_sixteen_bits_are_scaled_to_eight(tmp_path):
+    """Oracle: a ramp over all 16-bit values, value / 257 rounded; floating-point images are refused."""
+    (tmp_path / "a").mkdir()
+    ramp = np.arange(65536).reshape(256, 256)
+    Image.fromarray(ramp.astype(np.uint16)).save(tmp_path / "a" / "x.png")
+    found = FolderSource(tmp_path).image(0)
+    assert (found.shape, found.dtype) == ((256, 256, 3), np.uint8)
+    assert np.array_equal(found[:, :, 1], np.round(ramp / 257))
+    with pytest.raises(ValueError, match="floating-point"):
+        _rgb(Image.fromarray(ramp.astype(np.float32)))
+    with pytest.raises(ValueError, match="more than 16 bits"):
+        _rgb(Image.fromarray((ramp * 3).astype(np.int32)))
+
+
+def test_subsets_and_digests():
+    """Oracle: the images by number; one changed pixel or label changes the digest."""
+    images = np.random.default_rng(0).integers(0, 256, (5, 4, 4, 3), np.uint8)
+    source = ArraySource("s", ("a", "b"), images, np.arange(5) % 2)
+    rest = leave_out(source, [0, 3])
+    assert (len(rest), rest.labels.tolist(), rest.name, rest.classes) == (3, [1, 0, 0], "s", ("a", "b"))
+    assert np.array_equal(rest.image(1), images[2])
+    assert leave_out(source, []) is source
+    changed = images.copy()
+    changed[4, 0, 0, 0] ^= 1
+    others = (replace(source, images=changed), replace(source, labels=1 - source.labels))
+    digests = [source_digest(each) for each in (source, *others)]
+    assert len(set(digests)) == 3
+    assert len(source_digest(rest)) == 16
 
 
 def test_bad_images_and_folders_are_named(tmp_path):
@@ -155,12 +207,40 @@ def test_wrong_archives_leave_no_cache(small, tmp_path):
     }
     (tmp_path / "5.tgz").write_bytes(good[: len(good) // 2])
     cases["truncated"] = (tmp_path / "5.tgz", "not a whole CIFAR-10 archive")
+    for i, (place, change) in enumerate({-6: 1, len(good) // 2: 255}.items()):  # gzip's checksum; the middle
+        spoiled = bytearray(good)
+        spoiled[place] ^= change
+        (tmp_path / f"spoiled{i}.tgz").write_bytes(spoiled)
+        cases[f"spoiled{i}"] = (tmp_path / f"spoiled{i}.tgz", "not a whole CIFAR-10 archive")
     for path, message in cases.values():
         with pytest.raises(lwd.InputError, match=message):
             cifar.fetch_cifar10(path)
         assert not (tmp_path / "cache" / "cifar10").exists()
     with pytest.raises(lwd.InputError, match="run: lwd data fetch cifar10"):
         cifar.load_cifar10()
+
+
+def test_the_slower_of_two_fetches_returns_what_the_faster_made(small, tmp_path, monkeypatch):
+    """Oracle: the faster one's files, untouched; --from of a second fetch is said to be ignored."""
+    path = pack(tmp_path / "c.tgz", binary_files(small))
+    check, made = cifar.check, {}
+
+    def overtaken(_):
+        monkeypatch.setattr(cifar, "check", check)
+        made.update({p.name: p.stat().st_ino for p in cifar.fetch_cifar10(path).iterdir()})
+
+    monkeypatch.setattr(cifar, "check", overtaken)
+    directory = cifar.fetch_cifar10(path)
+    assert {p.name: p.stat().st_ino for p in directory.iterdir()} == made
+    assert [p.name for p in (tmp_path / "cache").iterdir()] == ["cifar10"]
+
+
+def test_an_archive_that_is_not_needed_is_said_to_be_ignored(small, tmp_path, capsys):
+    path = pack(tmp_path / "c.tgz", binary_files(small))
+    assert main(["data", "fetch", "cifar10", "--from", str(path)]) == 0
+    assert capsys.readouterr().err == ""
+    assert main(["data", "fetch", "cifar10", "--from", str(path)]) == 0
+    assert "c.tgz was not read" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("small")

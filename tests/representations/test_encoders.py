@@ -1,13 +1,24 @@
 """Vision transformers as encoders, with tiny random models built from a config: nothing is downloaded."""
 
 import json
+import shutil
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 
 import lwd
-from lwd.representations.encoders import CLIP, IMAGENET, CallableEncoder, load_encoder, load_patch_encoder, resize_map
+from lwd.representations.encoders import (
+    CLIP,
+    IMAGENET,
+    CallableEncoder,
+    Origin,
+    choose_device,
+    load_encoder,
+    load_patch_encoder,
+    resize_map,
+)
 
 transformers = pytest.importorskip("transformers")
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "image_size": 28, "patch_size": 7}
@@ -101,11 +112,68 @@ def test_resizing_maps():
     assert resize_map(ramp, 8, 8) is ramp
 
 
+def test_origins_in_files(tmp_path):
+    """Oracle: what is written is read; nothing is known of older files; malformed keys are named."""
+    origin = Origin("e", (4, 5))
+    assert Origin.from_dict(json.loads(json.dumps(origin.to_dict())), tmp_path) == origin
+    assert Origin.from_dict({}, tmp_path) == Origin()
+    for value in ({"grid": [4]}, {"grid": [0, 4]}, {"grid": "4x4"}, {"encoder": 3}, {"grid": [True, 2]}):
+        with pytest.raises(lwd.InputError, match="'grid' two whole numbers"):
+            Origin.from_dict(value, tmp_path)
+
+
 def test_any_callable():
     encoder = CallableEncoder(lambda images: images[:, :1, ::4, ::4], "every fourth red pixel")
     assert encoder(torch.zeros(2, 3, 8, 8)).shape == (2, 1, 2, 2)
     with pytest.raises(lwd.InputError, match=r"every fourth.*must return features"):
         CallableEncoder(lambda images: images.mean(), "every fourth")(torch.zeros(2, 3, 8, 8))
+
+
+def test_the_same_weights_elsewhere_are_the_same_encoder(models, tmp_path):
+    """Oracle: identity follows weights, resolution and normalisation, not the path; '@' may stand in a path."""
+    shutil.copytree(models / "registers", tmp_path / "a@b")
+    first = load_encoder(f"{models / 'registers'}@28").identity
+    assert load_encoder(f"{tmp_path / 'a@b'}@28").identity == first
+    assert load_encoder(str(tmp_path / "a@b")).resolution == 16 * 7
+    assert load_encoder(f"{tmp_path / 'a@b'}@35").identity != first
+    (tmp_path / "a@b" / "preprocessor_config.json").write_text('{"image_mean": [0, 0, 0], "image_std": [1, 1, 1]}')
+    assert load_encoder(f"{tmp_path / 'a@b'}@28").identity != first
+
+
+def test_missing_and_broken_weights_are_refused(models, tmp_path):
+    """Oracle: what transformers would fill with random numbers is named; what the map does not use may be missing."""
+    for name, key in (("dinov2", "layernorm.weight"), ("clip", "encoder.layers.1.mlp.fc2.weight")):
+        shutil.copytree(models / name, tmp_path / name)
+        path = tmp_path / name / "model.safetensors"
+        whole = path.read_bytes()
+        state = load_file(path)
+        full = next(k for k in state if k.endswith(key))
+        save_file({k: v for k, v in state.items() if k != full}, path, metadata={"format": "pt"})
+        with pytest.raises(lwd.InputError, match=rf"lacks 1 weights of \w+: .*{key}"):
+            load_patch_encoder(tmp_path / name, 28)
+        unused = {k: v for k, v in state.items() if "post_layernorm" not in k and "mask_token" not in k}
+        assert len(unused) < len(state)
+        save_file(unused, path, metadata={"format": "pt"})
+        load_patch_encoder(tmp_path / name, 28)
+        path.write_bytes(whole[: len(whole) // 2])
+        with pytest.raises(lwd.InputError, match="not a whole model"):
+            load_patch_encoder(tmp_path / name, 28)
+        path.write_bytes(whole)
+        config = tmp_path / name / "config.json"
+        config.write_text(config.read_text().replace('"num_attention_heads": 2', '"num_attention_heads": 0'))
+        with pytest.raises(lwd.InputError, match="not a whole model"):
+            load_patch_encoder(tmp_path / name, 28)
+
+
+def test_devices(monkeypatch):
+    assert choose_device("cpu").type == "cpu"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert choose_device().type == "cpu"
+    monkeypatch.setenv("LOCAL_RANK", "x")
+    with pytest.raises(lwd.InputError, match="LOCAL_RANK must be"):
+        choose_device()
+    with pytest.raises(lwd.InputError, match="no device 'gpu'"):
+        choose_device("gpu")
 
 
 def test_wrong_names_are_refused_with_a_sentence(models, tmp_path, monkeypatch):

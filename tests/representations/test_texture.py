@@ -1,5 +1,6 @@
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 
 import lwd
@@ -66,6 +67,21 @@ def test_files_and_the_common_loader(tmp_path):
         lwd.TextureAutoencoder.load(tmp_path / "a")
     with pytest.raises(lwd.InputError, match="cannot be cut into patches of 4"):
         model.encode(torch.zeros(1, 3, 30, 32))
+
+
+def test_a_kl_autoencoder_that_is_not_whole_is_refused(tmp_path):
+    """Oracle: a missing tensor is named; zero groups are a sentence, not a traceback."""
+    diffusers = pytest.importorskip("diffusers")
+    blocks = {"down_block_types": ["DownEncoderBlock2D"], "up_block_types": ["UpDecoderBlock2D"]}
+    diffusers.AutoencoderKL(block_out_channels=[8], norm_num_groups=4, **blocks).save_pretrained(tmp_path)
+    assert lwd.TextureAutoencoder.load(tmp_path).channels == 4
+    path, config = tmp_path / "diffusion_pytorch_model.safetensors", tmp_path / "config.json"
+    save_file({k: v for k, v in load_file(path).items() if k != "quant_conv.weight"}, path, metadata={"format": "pt"})
+    with pytest.raises(lwd.InputError, match=r"it lacks quant_conv\.weight"):
+        lwd.TextureAutoencoder.load(tmp_path)
+    config.write_text(config.read_text().replace('"norm_num_groups": 4', '"norm_num_groups": 0'))
+    with pytest.raises(lwd.InputError, match="not a whole AutoencoderKL"):
+        lwd.TextureAutoencoder.load(tmp_path)
 
 
 def test_pixels_round_trip_and_psnr():

@@ -1,6 +1,7 @@
 """`lwd data fetch|verify|show`."""
 
 import argparse
+import sys
 from typing import Any
 
 
@@ -47,8 +48,12 @@ def add_parser(commands: Any) -> None:
 
 def run_fetch(arguments: argparse.Namespace) -> int:
     from lwd.data.cifar import fetch_cifar10
+    from lwd.files import cache_dir
     from lwd.representations.resnet import fetch_resnet50
 
+    there = cache_dir() / arguments.name
+    if arguments.archive and (there / "config.json").is_file():
+        print(f"{arguments.archive} was not read: {there} is there; remove that to replace it", file=sys.stderr)
     print({"cifar10": fetch_cifar10, "resnet50": fetch_resnet50}[arguments.name](arguments.archive))
     return 0
 
@@ -68,14 +73,19 @@ def run_show(arguments: argparse.Namespace) -> int:
     from lwd.data.catalog import open_source
     from lwd.data.reader import LatentReader
     from lwd.data.shards import read_manifest
+    from lwd.data.sources import leave_out
     from lwd.report.sheets import contact_sheet, describe_shards, save_sheet
     from lwd.representations.texture import TextureAutoencoder
 
     reader = LatentReader(arguments.directory)
-    source = open_source(arguments.images) if arguments.images else None
+    provenance = dict((read_manifest(arguments.directory) or {}).get("provenance", {}))
+    left_out = provenance.pop("left_out", [])
+    source = leave_out(open_source(arguments.images), [number for number, _ in left_out]) if arguments.images else None
     autoencoder = TextureAutoencoder.load(arguments.texture) if arguments.texture else None
     out = arguments.out or f"{arguments.directory}/contact-sheet.png"
     save_sheet(contact_sheet(reader, source, autoencoder), out)
-    print(describe_shards(reader, (read_manifest(arguments.directory) or {}).get("provenance", {})))
+    print(describe_shards(reader, provenance))
+    if left_out:
+        print(f"left out:   {len(left_out)} unreadable images, named in {arguments.directory}/manifest.json")
     print(f"sheet:      {out}")
     return 0

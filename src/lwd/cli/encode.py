@@ -1,8 +1,10 @@
 """`lwd encode`."""
 
 import argparse
-import os
+from pathlib import Path
 from typing import Any
+
+from lwd.errors import InputError
 
 
 def add_parser(commands: Any) -> None:
@@ -13,12 +15,12 @@ def add_parser(commands: Any) -> None:
         epilog="example: lwd encode cifar10/train --texture ae --semantic resnet50:4@64 --compress pca --out latents",
     )
     add = parser.add_argument
-    add("source", metavar="SOURCE", help="cifar10/train, cifar10/test, or a directory with one folder per class")
+    add("source", metavar="SOURCE", help="fashion/train, cifar10/train, or a directory with one folder per class")
     add("--texture", required=True, metavar="DIR", help="the texture autoencoder (ours, or diffusers' AutoencoderKL)")
     add(
-        "--semantic", required=True, metavar="NAME", help="resnet50:4@64, or a DINOv2 or CLIP model (hub id, directory)"
+        "--semantic", required=True, metavar="NAME", help="resnet50:4@64, a DINOv2 or CLIP model, or embedded (fashion)"
     )
-    add("--compress", required=True, metavar="DIR", help="the compressor of its features (PCA or SemVAE)")
+    add("--compress", metavar="DIR", help="the compressor of its features (PCA or SemVAE)")
     add("--out", required=True, metavar="DIR", help="where the shards go")
     add("--size", type=int, default=0, metavar="PX", help="crop and scale images to this size")
     add("--shard-size", type=int, default=1000, metavar="N", help="images per shard (default 1000)")
@@ -26,6 +28,8 @@ def add_parser(commands: Any) -> None:
     add("--dtype", default="float32", help="float32 (default), float16 or bfloat16")
     add("--features", action="store_true", help="keep the encoder's features for alignment")
     add("--skip-bad", action="store_true", help="leave out images that cannot be read")
+    add("--device", metavar="NAME", help="cpu, cuda or cuda:N (default: this process's GPU if there is one)")
+    add("--threads", type=int, default=2, metavar="N", help="of each process; part of the result (default 2)")
     parser.set_defaults(run=run)
 
 
@@ -33,20 +37,40 @@ def run(arguments: argparse.Namespace) -> int:
     from tqdm import tqdm
 
     from lwd.data.catalog import open_source
-    from lwd.encode import Encoders, EncodeSettings, encode, load_compressor
-    from lwd.files import check_writable
-    from lwd.representations.encoders import load_encoder
+    from lwd.encode import Encoders, EncodeSettings, encode, load_compressor, process
+    from lwd.files import check_writable, model_digest
+    from lwd.representations.encoders import choose_device, load_encoder
     from lwd.representations.texture import TextureAutoencoder
 
-    settings = EncodeSettings(
-        arguments.shard_size, arguments.batch, arguments.dtype, arguments.features, arguments.skip_bad, arguments.size
-    )
-    source, encoder = open_source(arguments.source), load_encoder(arguments.semantic)
-    record = {"texture": arguments.texture, "semantic": encoder.identity, "compressor": arguments.compress}
+    names = ("shard_size", "batch", "dtype", "features", "skip_bad", "size", "threads")
+    settings = EncodeSettings(**{name: getattr(arguments, name) for name in names})
+    (rank, world), device = process(), choose_device(arguments.device)
+    if arguments.semantic == "embedded":
+        return _embedded(arguments)
+    if not arguments.compress:
+        raise InputError("--semantic needs --compress DIR (lwd fit semantic makes one)")
     texture, compressor = TextureAutoencoder.load(arguments.texture), load_compressor(arguments.compress)
+    source, encoder = open_source(arguments.source), load_encoder(arguments.semantic)
+    record = {"semantic": encoder.identity} | {
+        part: f"{Path(directory).resolve().name} (files {model_digest(directory)})"
+        for part, directory in (("texture", arguments.texture), ("compressor", arguments.compress))
+    }
+    encoders = Encoders(texture, encoder, compressor, record)
     check_writable(arguments.out)
-    rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     with tqdm(total=-(-len(source) // world), desc="encoding", unit="image", disable=None) as bar:
-        encoders = Encoders(texture, encoder, compressor, record)
-        print(encode(source, arguments.out, encoders, settings, rank, world, bar.update))
+        print(encode(source, arguments.out, encoders, settings, rank, world, bar.update, device))
+    return 0
+
+
+def _embedded(arguments: argparse.Namespace) -> int:
+    from lwd.embedded import encode_embedded
+    from lwd.files import model_digest
+    from lwd.representations.texture import TextureAutoencoder
+
+    source, _, split = arguments.source.partition("/")
+    if source != "fashion" or arguments.compress:
+        raise InputError("--semantic embedded is for fashion/train and fashion/test, and takes no --compress")
+    texture = f"{Path(arguments.texture).resolve().name} (files {model_digest(arguments.texture)})"
+    out = encode_embedded(split or "train", TextureAutoencoder.load(arguments.texture).eval(), arguments.out, texture)
+    print(f"{out}: texture latents of {arguments.source}, with the embedded semantic latents")
     return 0

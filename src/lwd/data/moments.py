@@ -7,6 +7,8 @@ from torch import Tensor
 
 from lwd.errors import InputError
 
+CHUNK = 2**21  # numbers taken at once: 16 MiB in float64, of which a handful of copies exist at a time
+
 
 @dataclass
 class ChannelMoments:
@@ -17,14 +19,17 @@ class ChannelMoments:
     squares: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
 
     def update(self, latents: Tensor) -> "ChannelMoments":
-        """Take in latents (b, c, ...); returns self."""
-        rows = latents.detach().to(torch.float64).transpose(0, 1).flatten(1)
-        if not torch.isfinite(rows).all():
-            raise InputError("latents hold NaN or infinity; their encoder failed on some image")
-        if not rows.shape[1]:
-            return self
-        mean = rows.mean(1)
-        return self.merge(ChannelMoments(rows.shape[1], mean, (rows - mean[:, None]).square().sum(1)))
+        """Take in latents (b, c, ...); returns self, unchanged if some are NaN or infinite."""
+        found = ChannelMoments()
+        per_image = max(1, latents[:1].numel())
+        for chunk in torch.split(latents.detach(), max(1, CHUNK // per_image)):
+            rows = chunk.to(torch.float64).transpose(0, 1).flatten(1)
+            if not torch.isfinite(rows).all():
+                raise InputError("latents hold NaN or infinity; their encoder failed on some image")
+            if rows.shape[1]:
+                mean = rows.mean(1)
+                found.merge(ChannelMoments(rows.shape[1], mean, (rows - mean[:, None]).square().sum(1)))
+        return self.merge(found)
 
     def merge(self, other: "ChannelMoments") -> "ChannelMoments":
         """Take in another part of the data; returns self."""

@@ -1,8 +1,8 @@
 """The reader: shards opened once, batches gathered by shard, an order that is a function of (seed, epoch, position)."""
 
 import hashlib
-import math
 import os
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -13,11 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lwd.data.moments import ChannelMoments
 from lwd.data.order import coin, order
 from lwd.data.shards import (
     FEATURES,
+    FLIP,
     Shard,
-    group_key,
+    find_key,
+    have_twins,
     manifest_layout,
     manifest_statistics,
     open_shard,
@@ -28,6 +31,10 @@ from lwd.data.shards import (
 from lwd.errors import InputError
 from lwd.groups import Group, Layout
 from lwd.representations.statistics import Statistics
+
+CHUNK = 32  # rows copied and normalised at a time: few enough to stay in the cache between the two
+MAX_SEED = 2**63 - 1
+TOLERANCE = 1e-5  # of recomputed statistics: they are kept in float32
 
 
 @dataclass(frozen=True)
@@ -60,18 +67,21 @@ class LatentReader:
         self.shards = _open_all(directory, manifest)
         if groups is None:
             groups = manifest_layout(manifest).names if manifest else ("texture", "semantic")
-        self.keys = {name: _key(self.shards[0], name) for name in groups}
+        self.keys = {name: find_key(self.shards[0], name) for name in groups}
         self.features = features
         wanted = (*self.keys.values(), *((FEATURES,) if features else ()))
         self.layout, self.size = _layout(self.shards, self.keys, wanted)
+        if manifest:
+            _check_layout(directory, manifest_layout(manifest), self.layout)
         self.statistics = statistics or _statistics(directory, manifest, self.keys)
         self.statistics.check(self.layout)
         self.ends = np.cumsum([shard.count for shard in self.shards])
-        self.labels = torch.cat([shard.rows("labels")[:, 0].to(torch.int64) for shard in self.shards])
+        self.labels = torch.cat([shard.read("labels", shard.bytes()).to(torch.int64) for shard in self.shards])
         self.classes = _classes(self.shards, self.labels, classes or (manifest["classes"] if manifest else None))
-        self.mirrored = all(f"{key}_flip" in shard.entries for key in wanted for shard in self.shards)
+        self.mirrored = have_twins(self.shards, wanted)
         self._fingerprint = _fingerprint(manifest, self.shards, groups)
-        self._maps: dict[tuple[int, str], Tensor] = {}
+        self._wanted = (*wanted, *(key + FLIP for key in wanted)) if self.mirrored else wanted
+        self._maps: dict[int, dict[str, np.ndarray[Any, Any]]] = {}
         mean, std = (torch.cat([part[name] for name in groups]) for part in (self.statistics.mean, self.statistics.std))
         self._scale, self._shift = (1 / std)[:, None, None], (-mean / std)[:, None, None]
 
@@ -84,36 +94,40 @@ class LatentReader:
         return self._fingerprint
 
     def gather(self, index: np.ndarray[Any, Any], flip: np.ndarray[Any, Any]) -> Batch:
-        """The images `index` (b,), mirrored where `flip`; a loop over the shards touched, none over images."""
+        """The images `index` (b,), mirrored where `flip`; each row is copied once, from its map to its place."""
+        if len(index) and not 0 <= index.min() <= index.max() < len(self):
+            raise InputError(f"images are numbered 0..{len(self) - 1}, got {index.min()} to {index.max()}")
         shard_of = np.searchsorted(self.ends, index, side="right")
         row = index - np.where(shard_of > 0, self.ends[shard_of - 1], 0)
-        parts = []
-        for part in np.unique(2 * shard_of + flip):
-            where = np.flatnonzero(2 * shard_of + flip == part)
-            parts.append((int(part) // 2, int(part) % 2, torch.from_numpy(where), torch.from_numpy(row[where])))
+        picks = list(zip(shard_of.tolist(), row.tolist(), flip.tolist(), strict=True))
+        self._map(set(shard_of.tolist()))
         latents = torch.empty(len(index), self.layout.channels, *self.size)
-        flat, start = latents.flatten(1), 0
-        for key in self.keys.values():
-            width = math.prod(self.shards[0].entries[key].shape[1:])
-            self._fill(flat[:, start : start + width], key, parts)
-            start += width
-        for chunk in torch.split(latents, 16):  # small enough to stay in the cache between the two operations
+        features = torch.empty(len(index), *self.shards[0].entries[FEATURES].row) if self.features else None
+        for low in range(0, len(index), CHUNK):
+            here = slice(low, low + CHUNK)
+            chunk = latents[here]
+            for part, key in zip(chunk.split_with_sizes(self.layout.sizes, 1), self.keys.values(), strict=True):
+                self._fill(part.flatten(1), key, picks[here])
             chunk.mul_(self._scale).add_(self._shift)
-        features = None
-        if self.features:
-            features = torch.empty(len(index), *self.shards[0].entries[FEATURES].shape[1:])
-            self._fill(features.flatten(1), FEATURES, parts)
+            if features is not None:
+                self._fill(features[here].flatten(1), FEATURES, picks[here])
         chosen = torch.from_numpy(index.astype(np.int64))
         return Batch(latents, self.labels[chosen], chosen, features)
 
-    def _fill(self, out: Tensor, key: str, parts: list[tuple[int, int, Tensor, Tensor]]) -> None:
-        for shard, twin, where, row in parts:
-            out.index_copy_(0, where, self._rows(shard, key + ("_flip" if twin else "")).index_select(0, row).float())
+    def _fill(self, out: Tensor, key: str, picks: Sequence[tuple[int, int, bool]]) -> None:
+        """Copy rows one by one: unlike grouping by shard, that costs the same for any number of shards."""
+        kind, names = self.shards[0].entries[key].kind, (key, key + FLIP)
+        raw = out if kind == torch.float32 else torch.empty(out.shape, dtype=kind)
+        place, maps = raw.view(torch.uint8).numpy(), self._maps
+        for i, (shard, row, flip) in enumerate(picks):
+            place[i] = maps[shard][names[flip]][row]
+        if raw is not out:
+            out.copy_(raw)
 
-    def _rows(self, shard: int, key: str) -> Tensor:
-        if (shard, key) not in self._maps:
-            self._maps[shard, key] = self.shards[shard].rows(key)
-        return self._maps[shard, key]
+    def _map(self, shards: set[int]) -> None:
+        for number in shards - self._maps.keys():
+            shard, content = self.shards[number], self.shards[number].bytes()
+            self._maps[number] = {key: shard.rows(key, content).numpy() for key in self._wanted}
 
     def batches(
         self, batch: int, seed: int, start: int = 0, rank: int = 0, world: int = 1, flip: bool | None = None
@@ -130,6 +144,8 @@ class LatentReader:
         """One step of `batches`."""
         if batch < 1 or batch % world or not 0 <= rank < world:
             raise InputError(f"a global batch of {batch} cannot be shared by {world} processes (rank {rank})")
+        if not 0 <= seed <= MAX_SEED or step < 0:
+            raise InputError(f"seed must be 0..2**63 - 1 and step at least 0, got seed {seed} and step {step}")
         if flip and not self.mirrored:
             raise InputError("these shards have no mirrored latents ('..._flip'), so flips cannot be had")
         mirror, share = self.mirrored if flip is None else flip, batch // world
@@ -140,27 +156,91 @@ class LatentReader:
 
 def verify(directory: str | os.PathLike[str]) -> list[str]:
     """Everything that is wrong with a directory of shards, as sentences; empty if it is whole."""
-    directory, problems = Path(directory), []
+    directory = Path(directory)
     if not directory.is_dir():
         return [f"{directory} is not a directory of shards"]
-    manifest = read_manifest(directory)
+    try:
+        manifest = read_manifest(directory)
+    except InputError as error:
+        return [str(error)]
     if manifest is None:
         return [f"{directory} has no manifest.json, so there are no checksums to verify"]
-    for line in manifest["shards"]:
-        path = directory / str(line.get("file"))
-        try:
-            count = open_shard(path).count
-        except InputError as error:
-            problems.append(str(error))
+    listed = {line["file"] for line in manifest["shards"]}
+    found = sorted(directory.glob("*.safetensors"))
+    problems = [f"{path} is not in the manifest" for path in found if path.name not in listed]
+    reader, moments = None, defaultdict[str, ChannelMoments](ChannelMoments)
+    try:
+        reader = _whole_reader(directory)
+        problems += _verify_names(directory, manifest, reader)
+    except InputError as error:
+        problems.append(str(error))
+    for number, line in enumerate(manifest["shards"]):
+        wrong = _verify_file(directory / line["file"], line)
+        problems += [problem for problem in wrong if problem not in problems]
+        if reader and not wrong:
+            problems += _verify_numbers(reader.shards[number], moments)
+    # Of changed or missing latents the statistics differ: that says nothing new.
+    return problems + (_verify_statistics(directory, reader, moments) if reader and not problems else [])
+
+
+def _whole_reader(directory: Path) -> LatentReader:
+    reader = LatentReader(directory)
+    with_features = any(FEATURES in shard.entries for shard in reader.shards)
+    return LatentReader(directory, features=True) if with_features else reader
+
+
+def _verify_names(directory: Path, manifest: Mapping[str, Any], reader: LatentReader) -> list[str]:
+    problems = []
+    for key in reader.shards[0].entries:
+        if key.startswith("latents") and key.removesuffix(FLIP) not in reader.keys.values():
+            problems.append(f"{reader.shards[0].path} has {key!r}, which the manifest's layout ({reader.layout}) lacks")
+    provenance = manifest.get("provenance")
+    names = provenance.get("classes") if isinstance(provenance, dict) else None
+    if isinstance(names, list) and len(names) != reader.classes:
+        problems.append(f"{directory}: the manifest has {reader.classes} classes and {len(names)} class names")
+    return problems
+
+
+def _verify_file(path: Path, line: Mapping[str, Any]) -> list[str]:
+    try:
+        count = open_shard(path).count
+    except InputError as error:
+        return [str(error)]
+    if count != line["count"]:
+        return [f"{path} has {count} images, the manifest says {line['count']}"]
+    return [] if sha256(path) == line["sha256"] else [f"{path} was changed: its checksum is not the manifest's"]
+
+
+def _verify_numbers(shard: Shard, moments: Mapping[str, ChannelMoments]) -> list[str]:
+    """Take a shard's latents and features, a hundred rows at a time, into the moments of their keys."""
+    problems, content = [], shard.bytes()
+    for key in shard.entries:
+        if not key.startswith(("latents", FEATURES)):
             continue
-        if count != line.get("count"):
-            problems.append(f"{path} has {count} images, the manifest says {line.get('count')}")
-        elif sha256(path) != line.get("sha256"):
-            problems.append(f"{path} was changed: its checksum is not the manifest's")
-    listed = {str(line.get("file")) for line in manifest["shards"]}
-    problems += [
-        f"{path} is not in the manifest" for path in sorted(directory.glob("*.safetensors")) if path.name not in listed
-    ]
+        try:
+            for low in range(0, shard.count, 100):
+                moments[key.removesuffix(FLIP)].update(shard.read(key, content, slice(low, low + 100)))
+        except InputError as error:
+            problems.append(f"{shard.path}: {key!r}: {error}")
+    return problems
+
+
+def _verify_statistics(directory: Path, reader: LatentReader, moments: Mapping[str, ChannelMoments]) -> list[str]:
+    """Compare with the mean and std over the latents and, where there are any, their mirrored twins."""
+    problems = []
+    for group, key in reader.keys.items():
+        found = moments[key]
+        for name, value, said in (
+            ("mean", found.mean, reader.statistics.mean[group]),
+            ("std", found.std, reader.statistics.std[group]),
+        ):
+            wrong = (value - said).abs() > TOLERANCE * (found.std + value.abs())
+            if wrong.any():
+                at = int(wrong.nonzero()[0])
+                problems.append(
+                    f"{directory}: the manifest's {name} of {group!r} is not that of the latents: "
+                    f"{said[at]:.6g} for channel {at}, which has {value[at]:.6g}"
+                )
     return problems
 
 
@@ -179,17 +259,9 @@ def _open_all(directory: Path, manifest: Mapping[str, Any] | None) -> list[Shard
         raise InputError(
             f"{directory} holds {sum(s.count for s in shards)} images, its manifest says {manifest['count']}"
         )
+    if not any(shard.count for shard in shards):
+        raise InputError(f"{directory} holds {len(shards)} shards without a single image")
     return shards
-
-
-def _key(shard: Shard, group: str) -> str:
-    names = (group_key(group), "latents_dino") if group == "semantic" else (group_key(group),)
-    found = next((name for name in names if name in shard.entries), None)
-    if found is None:
-        raise InputError(
-            f"{shard.path} has no {' or '.join(names)} for the group {group!r}; it has {', '.join(shard.entries)}"
-        )
-    return found
 
 
 def _layout(shards: Sequence[Shard], keys: Mapping[str, str], wanted: Sequence[str]) -> tuple[Layout, tuple[int, int]]:
@@ -198,21 +270,32 @@ def _layout(shards: Sequence[Shard], keys: Mapping[str, str], wanted: Sequence[s
         for key in wanted:
             if key not in shard.entries:
                 raise InputError(f"{shard.path} has no {key!r}; it has {', '.join(shard.entries)}")
-            if shard.entries[key].shape[1:] != first.entries[key].shape[1:]:
-                here, there = shard.entries[key].shape[1:], first.entries[key].shape[1:]
-                raise InputError(f"{shard.path}: {key!r} has rows of {here}, {first.path.name} of {there}")
+            here, there = shard.entries[key], first.entries[key]
+            if (here.dtype, here.row) != (there.dtype, there.row):
+                raise InputError(
+                    f"{shard.path}: {key!r} has rows of {here.dtype} {here.row}, "
+                    f"{first.path.name} of {there.dtype} {there.row}; encode them alike"
+                )
     sizes = {first.entries[key].shape[2:] for key in keys.values()}
     if len(sizes) > 1:
         raise InputError(f"{first.path}: the groups have different grids {sorted(sizes)}")
     return Layout(tuple(Group(name, first.entries[key].shape[1]) for name, key in keys.items())), sizes.pop()  # type: ignore[return-value]
 
 
+def _check_layout(directory: Path, said: Layout, found: Layout) -> None:
+    channels = {group.name: group.channels for group in said}
+    for group in found:
+        if channels.get(group.name, group.channels) != group.channels:
+            raise InputError(f"{directory}: the manifest's layout is {said}, the shards have {found}")
+
+
 def _statistics(directory: Path, manifest: Mapping[str, Any] | None, keys: Mapping[str, str]) -> Statistics:
     if manifest:
+        missing = [name for name in keys if name not in manifest["statistics"]]
+        if missing:
+            raise InputError(f"{directory}: the manifest has no statistics of {', '.join(missing)}; pass statistics")
         whole = manifest_statistics(manifest)
-        return Statistics(
-            {n: whole.mean[n] for n in keys if n in whole.mean}, {n: whole.std[n] for n in keys if n in whole.std}
-        )
+        return Statistics({name: whole.mean[name] for name in keys}, {name: whole.std[name] for name in keys})
     found = released_statistics(directory, keys)
     if found is None:
         raise InputError(f"{directory} has no manifest.json and no latents_stats.pt files; pass statistics")

@@ -6,13 +6,14 @@ mirrored twin `..._flip`; `labels`; optionally `feats_dino` and its twin, the al
 
 import hashlib
 import json
+import math
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,14 +21,16 @@ from lwd.errors import InputError
 from lwd.files import read_json, write_json
 from lwd.groups import Group, Layout
 from lwd.representations.statistics import Statistics, read_reference_statistics
-from lwd.weights import write_safetensors
+from lwd.weights import DTYPES, write_safetensors
 
 FORMAT = "lwd.shards"
 VERSION = 1
 MANIFEST = "manifest.json"
 FEATURES = "feats_dino"
 MAX_HEADER = 2**20
-NUMPY = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "U8": "|u1"}
+TORCH = {name: dtype for dtype, name in DTYPES.items()}
+WHOLE = ("I64", "I32", "I16", "I8", "U8")
+FLIP = "_flip"
 STATISTICS_FILES = {
     "latents": "latents_stats.pt",
     "latents_sv": "latents_sv_stats.pt",
@@ -49,13 +52,22 @@ class Entry:
     start: int
 
     @property
+    def kind(self) -> torch.dtype:
+        return TORCH[self.dtype]
+
+    @property
+    def row(self) -> tuple[int, ...]:
+        """Shape of one image's part."""
+        return self.shape[1:]
+
+    @property
     def size(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(NUMPY[self.dtype]).itemsize
+        return math.prod(self.shape) * self.kind.itemsize
 
 
 @dataclass(frozen=True)
 class Shard:
-    """A shard's header, checked against the file's length; rows are read by `rows`."""
+    """A shard's header, checked against the file's length; the numbers are read through `bytes`."""
 
     path: Path
     entries: Mapping[str, Entry]
@@ -64,13 +76,28 @@ class Shard:
     def count(self) -> int:
         return self.entries["labels"].shape[0]
 
-    def rows(self, key: str) -> Tensor:
-        """A tensor of the shard as (count, numbers per row), memory-mapped: nothing is read until it is used."""
+    def bytes(self) -> Tensor:
+        """The whole file, memory-mapped: nothing is read until it is used, and no file descriptor stays open."""
+        try:
+            size = self.path.stat().st_size
+            content = torch.from_file(str(self.path), shared=False, size=size, dtype=torch.uint8)
+        except (OSError, RuntimeError) as error:
+            raise InputError(f"cannot map {self.path} into memory: {str(error).splitlines()[0]}") from error
+        if any(entry.start + entry.size > size for entry in self.entries.values()):
+            raise InputError(f"{self.path} became shorter since it was opened; it has {size} bytes")
+        return content
+
+    def rows(self, key: str, content: Tensor) -> Tensor:
+        """The bytes of a tensor, one row per image, as a view of `bytes()`."""
         entry = self.entries[key]
-        # Mode "c": torch wants writable memory; what is written would stay private, and nothing is.
-        mapped = np.memmap(self.path, NUMPY[entry.dtype], "c", entry.start, entry.shape)
-        rows = torch.from_numpy(mapped).reshape(self.count, -1)
-        return rows.view(torch.bfloat16) if entry.dtype == "BF16" else rows
+        width = math.prod(entry.row) * entry.kind.itemsize
+        return content[entry.start : entry.start + entry.size].reshape(self.count, width)
+
+    def read(self, key: str, content: Tensor, rows: slice = slice(None)) -> Tensor:
+        """A copy of some rows of a tensor; `bytes()` may be unaligned, a copy is not."""
+        entry = self.entries[key]
+        part = self.rows(key, content)[rows]
+        return part.flatten().clone().view(entry.kind).reshape(len(part), *entry.row)
 
 
 def open_shard(path: str | os.PathLike[str]) -> Shard:
@@ -108,14 +135,46 @@ def _entry(path: Path, key: str, value: Any, base: int, size: int) -> Entry:
 
 
 def _checked(shard: Shard) -> Shard:
-    if "labels" not in shard.entries or len(shard.entries["labels"].shape) != 1:
+    labels = shard.entries.get("labels")
+    if labels is None or len(labels.shape) != 1:
         raise InputError(f"{shard.path} has no 'labels' (one per image); it has {', '.join(shard.entries)}")
+    if labels.dtype not in WHOLE:
+        raise InputError(f"{shard.path}: 'labels' are {labels.dtype}, must be whole numbers ({', '.join(WHOLE)})")
     for key, entry in shard.entries.items():
         if not entry.shape or entry.shape[0] != shard.count:
             raise InputError(f"{shard.path}: {key!r} has shape {entry.shape} for {shard.count} labels")
-        if key.startswith("latents") and len(entry.shape) != 4:
+        if key.startswith("latents") and (len(entry.shape) != 4 or not all(entry.row)):
             raise InputError(f"{shard.path}: {key!r} must be (n, channels, height, width), got {entry.shape}")
+        if key.startswith(FEATURES) and (len(entry.shape) < 2 or not all(entry.row)):
+            raise InputError(f"{shard.path}: {key!r} must be (n, features, ...), got {entry.shape}")
+        if key.startswith(("latents", FEATURES)) and not entry.kind.is_floating_point:
+            raise InputError(f"{shard.path}: {key!r} is {entry.dtype}, must be floating point (F32, F16, BF16, F64)")
+        plain = shard.entries.get(key.removesuffix(FLIP), entry)
+        if (entry.dtype, entry.shape) != (plain.dtype, plain.shape):
+            raise InputError(
+                f"{shard.path}: {key!r} is {entry.dtype} {entry.shape}, but mirrors {plain.dtype} {plain.shape}"
+            )
     return shard
+
+
+def find_key(shard: Shard, group: str) -> str:
+    """The key under which a shard holds a group's latents."""
+    names = (group_key(group), "latents_dino") if group == "semantic" else (group_key(group),)
+    found = next((name for name in names if name in shard.entries), None)
+    if found is None:
+        raise InputError(
+            f"{shard.path} has no {' or '.join(names)} for the group {group!r}; it has {', '.join(shard.entries)}"
+        )
+    return found
+
+
+def have_twins(shards: Sequence[Shard], wanted: Sequence[str]) -> bool:
+    """Whether all latents have twins; some with and some without would turn every flip off in silence."""
+    has = {(shard, key): key + FLIP in shards[shard].entries for shard in range(len(shards)) for key in wanted}
+    if any(has.values()) and not all(has.values()):
+        shard, key = next(place for place, there in has.items() if not there)
+        raise InputError(f"{shards[shard].path} has no {key + FLIP!r}, but other latents have a mirrored twin; add it")
+    return all(has.values())
 
 
 def write_shard(path: str | os.PathLike[str], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
@@ -159,7 +218,20 @@ def read_manifest(directory: str | os.PathLike[str]) -> dict[str, Any] | None:
     for key, kind in (("layout", dict), ("classes", int), ("count", int), ("shards", list), ("statistics", dict)):
         if not isinstance(value.get(key), kind):
             raise InputError(f"{path} needs the key {key!r} ({kind.__name__})")
+    _check_lines(path, value["shards"])
     return value
+
+
+def _check_lines(path: Path, lines: Sequence[Any]) -> None:
+    for line in lines:
+        kinds = (("file", str), ("count", int), ("sha256", str))
+        if not isinstance(line, dict) or not all(isinstance(line.get(key), kind) for key, kind in kinds):
+            raise InputError(f"{path}: each of 'shards' needs file, count and sha256, got {str(line)[:80]}")
+        if Path(line["file"]).name != line["file"]:
+            raise InputError(f"{path}: shards lie beside the manifest, got the file {line['file']!r}")
+    twice = [name for name, times in Counter(line["file"] for line in lines).items() if times > 1]
+    if twice:
+        raise InputError(f"{path} lists {', '.join(twice[:5])} more than once")
 
 
 def manifest_layout(manifest: Mapping[str, Any]) -> Layout:
@@ -172,7 +244,7 @@ def manifest_statistics(manifest: Mapping[str, Any]) -> Statistics:
     try:
         rows = manifest["statistics"].items()
         parts = {k: {n: torch.tensor(row[k], dtype=torch.float32) for n, row in rows} for k in ("mean", "std")}
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise InputError(f"the manifest's statistics are malformed ({error})") from error
     return Statistics(**parts)
 

@@ -1,7 +1,8 @@
 """Images with labels: arrays in memory, and class-per-folder trees as ImageNet has them."""
 
+import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,11 +17,18 @@ Pixels = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 class BadImage(InputError):
-    """A file that is not a readable image; the message names it."""
+    """A file that is not a readable image; the message names it, `name` is its name within the source."""
+
+    def __init__(self, message: str, name: str = "") -> None:
+        super().__init__(message)
+        self.name = name or message
 
 
 class ImageSource(Protocol):
-    """A set of labelled images; images are (height, width, 3) uint8."""
+    """A set of labelled images; images are (height, width, 3) uint8.
+
+    A source may also have `digest()`, a checksum of the images: `lwd encode` does not mix shards of different ones.
+    """
 
     @property
     def name(self) -> str: ...
@@ -34,6 +42,12 @@ class ImageSource(Protocol):
     def __len__(self) -> int: ...
 
     def image(self, index: int) -> Pixels: ...
+
+
+def source_digest(source: ImageSource) -> str:
+    """A source's own checksum of its images, or one of its labels where it has none; 16 hexadecimal digits."""
+    own = getattr(source, "digest", None)
+    return str(own()) if callable(own) else hashlib.sha256(np.asarray(source.labels).tobytes()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -51,42 +65,127 @@ class ArraySource:
     def image(self, index: int) -> Pixels:
         return np.asarray(self.images[index])
 
+    def digest(self) -> str:
+        """Checksum of all pixels and labels."""
+        whole = hashlib.sha256(str(self.images.shape).encode() + np.asarray(self.labels).tobytes())
+        for low in range(0, len(self.images), 1000):
+            whole.update(np.ascontiguousarray(self.images[low : low + 1000]).data)
+        return whole.hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Subset:
+    """Some images of another source, by number."""
+
+    source: ImageSource
+    index: np.ndarray[Any, np.dtype[np.int64]]
+
+    @property
+    def name(self) -> str:
+        return self.source.name
+
+    @property
+    def classes(self) -> Sequence[str]:
+        return self.source.classes
+
+    @property
+    def labels(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        return self.source.labels[self.index]
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def image(self, index: int) -> Pixels:
+        return self.source.image(int(self.index[index]))
+
+
+def leave_out(source: ImageSource, numbers: Sequence[int]) -> ImageSource:
+    """All images but some."""
+    return Subset(source, np.setdiff1d(np.arange(len(source)), numbers)) if numbers else source
+
 
 class FolderSource:
-    """One folder per class, classes in sorted order (ImageNet's layout); JPEG, PNG and WebP, at any depth below."""
+    """One folder per class, classes in sorted order (ImageNet's layout); JPEG, PNG and WebP, at any depth below.
+
+    Links are followed; what is hidden (a name that begins with a dot) is not looked at.
+    """
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         root = Path(root)
         if not root.is_dir():
             raise InputError(f"{root} is not a directory of class folders")
-        self.name = root.name
-        self.classes = tuple(sorted(entry.name for entry in root.iterdir() if entry.is_dir()))
+        self.root, self.name = root, root.resolve().name
+        folders = (entry.name for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+        self.classes = tuple(sorted(folders))
         if not self.classes:
             raise InputError(f"{root} has no class folders; images are expected as {root}/CLASS/IMAGE.jpg")
-        self.paths: list[Path] = []
+        self.files: list[str] = []  # relative to the root: a million Path objects would take a gigabyte
         labels: list[int] = []
         for label, folder in enumerate(self.classes):
-            found = sorted(p for p in (root / folder).rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
+            found = sorted(_images_below(root, folder), key=lambda name: name.split("/"))
             if not found:
                 raise InputError(f"{root / folder} holds no images ({', '.join(SUFFIXES)})")
-            self.paths += found
+            self.files += found
             labels += [label] * len(found)
         self.labels = np.array(labels, dtype=np.int64)
 
     def __len__(self) -> int:
-        return len(self.paths)
+        return len(self.files)
 
     def image(self, index: int) -> Pixels:
-        path = self.paths[index]
+        path = self.root / self.files[index]
         try:
             with Image.open(path) as picture:
-                return np.asarray(picture.convert("RGB"))
+                return _rgb(picture)
         except (OSError, UnidentifiedImageError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            raise BadImage(f"{path} is not a readable image ({str(error) or type(error).__name__})") from error
+            reason = str(error) or type(error).__name__
+            raise BadImage(f"{path} is not a readable image ({reason})", self.files[index]) from error
+
+    def digest(self) -> str:
+        """Checksum of all files' names and sizes."""
+        whole = hashlib.sha256()
+        for name in self.files:
+            try:
+                size = (self.root / name).stat().st_size
+            except OSError as error:
+                raise InputError(f"cannot read {self.root / name}: {error.strerror or error}") from error
+            whole.update(f"{name} {size}\n".encode())
+        return whole.hexdigest()[:16]
+
+
+def _images_below(root: Path, folder: str, above: tuple[str, ...] = ()) -> Iterator[str]:
+    """Names of images relative to the root; a link back to a folder above it is not followed for ever."""
+    real = os.path.realpath(root / folder)
+    if real in above:
+        return
+    with os.scandir(root / folder) as entries:
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            name = f"{folder}/{entry.name}"
+            if entry.is_dir():
+                yield from _images_below(root, name, (*above, real))
+            elif name.lower().endswith(SUFFIXES) and entry.is_file():
+                yield name
+
+
+def _rgb(picture: Image.Image) -> Pixels:
+    """8-bit RGB; 16-bit grey is scaled (Pillow's own conversion would cut it off at white)."""
+    if picture.mode != "I" and not picture.mode.startswith("I;16"):
+        if picture.mode == "F":
+            raise ValueError("it holds floating-point numbers; save it with 8 or 16 bits")
+        return np.asarray(picture.convert("RGB"))
+    values = np.asarray(picture).astype(np.int64)
+    if values.min() < 0 or values.max() > 65535:
+        raise ValueError("it has more than 16 bits; save it with 8 or 16 bits")
+    grey = ((values + 128) // 257).astype(np.uint8)
+    return np.repeat(grey[:, :, None], 3, axis=2)
 
 
 def center_crop(pixels: Pixels, size: int) -> Pixels:
     """ADM's preparation: halve by box filter while twice too large, bicubic to the short side, crop the centre."""
+    if size < 1:
+        raise InputError(f"images are cropped to a size of at least 1 pixel, got {size}")
     picture = Image.fromarray(pixels)
     while min(picture.size) >= 2 * size:
         picture = picture.resize((picture.width // 2, picture.height // 2), Image.Resampling.BOX)

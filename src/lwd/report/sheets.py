@@ -13,6 +13,7 @@ from lwd.data.reader import LatentReader
 from lwd.data.sources import ImageSource, center_crop
 from lwd.errors import InputError
 from lwd.files import atomic_file
+from lwd.pipeline import LWDPipeline
 from lwd.representations.pca import PCAFit
 from lwd.representations.texture import TextureAutoencoder, to_uint8
 
@@ -83,3 +84,18 @@ def _square(pixels: np.ndarray[Any, Any], cell: int) -> np.ndarray[Any, Any]:
     if pixels.shape[0] > cell or pixels.shape[1] > cell:
         return center_crop(pixels, cell)
     return np.asarray(Image.fromarray(pixels).resize((cell, cell), Image.Resampling.NEAREST))
+
+
+@torch.no_grad()
+def sample_sheet(pipe: LWDPipeline, count: int = 10, rows: int = 4, seed: int = 0, steps: int = 20) -> Image.Image:
+    """Samples of the first `count` classes, one column each, by `steps` Heun steps; latents in colours if undecoded."""
+    labels = [column for _ in range(rows) for column in range(count)]
+    solver = {"method": "heun", "steps": steps}
+    result = pipe(labels, seed=seed, solver=solver)
+    if result.images is not None:
+        pictures = np.stack([np.asarray(image.convert("RGB")) for image in result.images])
+    else:
+        pictures = colours(next(iter(result.latents.values())))
+    cells = [_square(picture, 64) for picture in pictures]
+    lines = [np.concatenate(cells[row * count : (row + 1) * count], axis=1) for row in range(rows)]
+    return Image.fromarray(np.concatenate(lines))

@@ -1,12 +1,15 @@
 """Frozen semantic encoders: images in [-1, 1] to feature maps, one vector per patch."""
 
+import hashlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
@@ -16,6 +19,9 @@ from lwd.representations.resnet import load_resnet50
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 CLIP = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
 NORMALISATION = {"dinov2": IMAGENET, "dinov2_with_registers": IMAGENET, "clip": CLIP, "clip_vision_model": CLIP}
+UNUSED = ("pooler.", "post_layernorm.", "mask_token")
+"""Parts of the models that the final hidden states do not go through: their weights may be missing."""
+UNLOADABLE = (OSError, ValueError, RuntimeError, TypeError, KeyError, AttributeError, ArithmeticError, SafetensorError)
 
 
 class SemanticEncoder(Protocol):
@@ -40,9 +46,10 @@ class PatchEncoder(nn.Module):
         patch = int(model.config.patch_size)
         if resolution < patch or resolution % patch:
             raise InputError(f"{name} has patches of {patch} px; the resolution must be a multiple, got {resolution}")
-        self.model, self.resolution, self.patch, self.name = model, resolution, patch, name
+        self.model, self.resolution, self.patch = model, resolution, patch
         for key, values in zip(("mean", "std"), normalisation, strict=True):
             self.register_buffer(key, torch.tensor(values)[:, None, None], persistent=False)
+        self.checksum = _checksum({**model.state_dict(), "mean": self.mean, "std": self.std})
 
     @property
     def features(self) -> int:
@@ -55,7 +62,8 @@ class PatchEncoder(nn.Module):
 
     @property
     def identity(self) -> str:
-        return f"{self.name} ({self.model.config.model_type}), final layer, {self.resolution} px"
+        """Without the name or place of its files: the same weights from elsewhere are the same encoder."""
+        return f"{self.model.config.model_type} (weights {self.checksum}), final layer, {self.resolution} px"
 
     def forward(self, images: Tensor) -> Tensor:
         size = (self.resolution, self.resolution)
@@ -86,8 +94,8 @@ class CallableEncoder:
 def load_encoder(spec: str, cache: Path | None = None) -> SemanticEncoder:
     """An encoder by name: `resnet50`, `resnet50:5@128` (stage and pixels), or a hub id or directory of a DINOv2 or
     CLIP model, `facebook/dinov2-with-registers-base@224` (pixels; default: 16 patches a side)."""
-    name, _, pixels = spec.partition("@")
-    if pixels and not pixels.isdecimal():
+    name, at, pixels = spec.rpartition("@") if "@" in spec and not Path(spec).is_dir() else (spec, "", "")
+    if at and not pixels.isdecimal():
         raise InputError(f"after @ stands the resolution in pixels, got {spec!r}")
     word, _, stage = name.partition(":")
     if word == "resnet50":
@@ -106,16 +114,29 @@ def load_patch_encoder(name: str | os.PathLike[str], resolution: int | None = No
         if kind not in NORMALISATION:
             raise InputError(f"{name} is a {kind}; encoders are {', '.join(NORMALISATION)} and resnet50")
         loader = transformers.CLIPVisionModel if "clip" in kind else transformers.AutoModel
-        model = loader.from_pretrained(str(name)).requires_grad_(False).eval()
-    except (OSError, ValueError, RuntimeError) as error:
+        model, info = loader.from_pretrained(str(name), output_loading_info=True)
+    except UNLOADABLE as error:
         if isinstance(error, InputError):
             raise
-        reason = str(error).strip().splitlines()[0]
-        raise InputError(
-            f"{name} is neither a directory nor a downloadable model of transformers ({reason})"
-        ) from error
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        what = "not a whole model" if Path(name).is_dir() else "neither a directory nor a downloadable model"
+        raise InputError(f"{name} is {what} of transformers ({reason})") from error
+    missing = sorted(key for key in info["missing_keys"] if not any(part in key for part in UNUSED))
+    if missing:  # transformers would go on with random numbers in their place
+        some = ", ".join(missing[:8])
+        raise InputError(f"{name} lacks {len(missing)} weights of {kind}: {some}; get the whole model")
     pixels = 16 * int(model.config.patch_size) if resolution is None else resolution
-    return PatchEncoder(model, pixels, _normalisation(Path(name), kind), Path(name).name)
+    normalisation = _normalisation(Path(name), kind)
+    return PatchEncoder(model.requires_grad_(False).eval(), pixels, normalisation, Path(name).name)
+
+
+def _checksum(tensors: Mapping[str, Tensor]) -> str:
+    whole = hashlib.sha256()
+    for name in sorted(tensors):
+        values = tensors[name].detach().cpu().contiguous()
+        whole.update(f"{name} {tuple(values.shape)} {values.dtype}\n".encode())
+        whole.update(values.reshape(-1).view(torch.uint8).numpy().data)
+    return whole.hexdigest()[:16]
 
 
 def _normalisation(directory: Path, kind: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -138,3 +159,64 @@ def resize_map(features: Tensor, rows: int, columns: int) -> Tensor:
     if features.shape[-2:] == (rows, columns):
         return features
     return interpolate(features, (rows, columns), mode="bilinear", antialias=True, align_corners=False)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Which features a compressor was fitted to: their encoder's identity and their grid; empty where not recorded."""
+
+    encoder: str = ""
+    grid: tuple[int, int] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Keys for config.json."""
+        return {"encoder": self.encoder, "grid": self.grid} if self.encoder and self.grid else {}
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any], path: Path) -> "Origin":
+        """Read the optional keys of a config.json; `path` is for the message."""
+        encoder, grid = value.get("encoder", ""), value.get("grid")
+        sides = grid if isinstance(grid, list) else [1, 1] if grid is None else []
+        if not isinstance(encoder, str) or len(sides) != 2 or not all(type(n) is int and n > 0 for n in sides):
+            raise InputError(f"{path}: 'encoder' is a text and 'grid' two whole numbers, got {encoder!r} and {grid!r}")
+        return cls(encoder, (sides[0], sides[1]) if grid is not None else None)
+
+    def check_encoder(self, encoder: str) -> None:
+        """Refuse another encoder's features."""
+        if self.encoder and self.encoder != encoder:
+            raise InputError(f"the compressor was fitted to features of {self.encoder}, not of {encoder}; fit another")
+
+    def check_grid(self, rows: int, columns: int) -> None:
+        """Refuse another grid than the one of the fit."""
+        if self.grid and self.grid != (rows, columns):
+            had = "x".join(map(str, self.grid))
+            raise InputError(f"the compressor was fitted on a {had} grid, not on {rows}x{columns}; fit another")
+
+
+def check_width(features: Tensor, width: int) -> None:
+    """Refuse features (b, d, h, w) of another width than a compressor's."""
+    if features.ndim != 4 or features.shape[1] != width:
+        raise InputError(f"the compressor takes features of {width} channels, got {tuple(features.shape)}")
+
+
+def choose_device(name: str | None = None) -> torch.device:
+    """The device by name; by default this process's GPU ($LOCAL_RANK) if there is one, otherwise the CPU."""
+    if name is None:
+        local = os.environ.get("LOCAL_RANK", "0")
+        if not local.isdecimal():
+            raise InputError(f"LOCAL_RANK must be a whole number, got {local!r}; start with torchrun, or unset it")
+        name = f"cuda:{local}" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"there is no device {name!r} here ({reason}); --device is cpu, cuda or cuda:N") from error
+    return device
+
+
+def move(tool: object, device: torch.device | str) -> None:
+    """Bring the weights of an encoder or compressor to a device, if it has any."""
+    inner = tool.function if isinstance(tool, CallableEncoder) else tool
+    if isinstance(inner, nn.Module):
+        inner.to(device)

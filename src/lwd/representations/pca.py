@@ -10,10 +10,12 @@ from torch import Tensor
 
 from lwd.errors import InputError
 from lwd.files import atomic_directory, read_json, write_json
+from lwd.representations.encoders import Origin, check_width
 from lwd.weights import mismatches, read_safetensors, write_safetensors
 
 FORMAT = "lwd.pca"
 VERSION = 1
+TENSORS = ("mean", "components", "variances", "total")
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,7 @@ class PCA:
     components: Tensor
     variances: Tensor
     total: Tensor
+    origin: Origin = field(default_factory=Origin)
 
     @property
     def channels(self) -> int:
@@ -36,6 +39,7 @@ class PCA:
 
     def encode(self, features: Tensor) -> Tensor:
         """(b, d, h, w) -> (b, k, h, w)."""
+        check_width(features, len(self.mean))
         centred = features - self.mean.to(features)[:, None, None]
         return torch.einsum("kd,bdhw->bkhw", self.components.to(features), centred)
 
@@ -95,9 +99,10 @@ class PCAFit:
 def save_pca(pca: PCA, directory: str | os.PathLike[str], replace: bool = False) -> None:
     """Write config.json and pca.safetensors, whole or not at all."""
     with atomic_directory(directory, replace) as aside:
-        write_safetensors(aside / "pca.safetensors", {name: tensor.contiguous() for name, tensor in vars(pca).items()})
+        tensors = {name: getattr(pca, name).contiguous() for name in TENSORS}
+        write_safetensors(aside / "pca.safetensors", tensors)
         head = {"format": FORMAT, "version": VERSION, "features": len(pca.mean), "channels": pca.channels}
-        write_json(aside / "config.json", head | {"explained": pca.explained})
+        write_json(aside / "config.json", head | {"explained": pca.explained} | pca.origin.to_dict())
 
 
 def load_pca(directory: str | os.PathLike[str]) -> PCA:
@@ -107,10 +112,10 @@ def load_pca(directory: str | os.PathLike[str]) -> PCA:
     if not isinstance(value, Mapping) or value.get("format") != FORMAT or value.get("version") != VERSION:
         raise InputError(f'{path} is not a PCA ("format" must be "{FORMAT}", "version" {VERSION})')
     d, k = value.get("features"), value.get("channels")
-    if not isinstance(d, int) or not isinstance(k, int):
-        raise InputError(f"{path} needs whole numbers 'features' and 'channels'")
+    if type(d) is not int or type(k) is not int or min(d, k) < 1:
+        raise InputError(f"{path} needs whole numbers >= 1 'features' and 'channels', got {d!r} and {k!r}")
     tensors = read_safetensors(Path(directory) / "pca.safetensors")
     problems = mismatches({"mean": (d,), "components": (k, d), "variances": (k,), "total": ()}, tensors)
     if problems:
         raise InputError(f"{directory}: " + "; ".join(problems))
-    return PCA(**tensors)
+    return PCA(**tensors, origin=Origin.from_dict(value, path))

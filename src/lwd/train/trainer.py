@@ -1,5 +1,6 @@
 """The loop of both stages: draw, step, guard, average, write down, save; killed at any moment, it goes on."""
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,6 +24,7 @@ from lwd.models.lightningdit import LightningDiT
 from lwd.objective import FlowObjective, Losses
 from lwd.path import interpolate
 from lwd.probe.joint import RhoProbe
+from lwd.representations.encoders import resize_map
 from lwd.representations.statistics import Statistics
 from lwd.schedule.base import Schedule
 from lwd.train import snapshot, state
@@ -73,7 +75,7 @@ class Trainer:
         self,
         config: Config,
         data: Latents,
-        out: str | Path,
+        out: str | os.PathLike[str],
         network: nn.Module,
         schedule: Schedule,
         devices: Devices,
@@ -100,6 +102,8 @@ class Trainer:
         self.step, self.bad, self.skipped, self.rollbacks = 0, 0, 0, 0
         self.journal = Journal(self.out, devices, config.to_dict(), wandb)
         self.averages = Averages()
+        self.last_line: dict[str, float] = {}
+        self.after_save: Callable[[Path, int], object] | None = None
         self._ahead: tuple[tuple[int, int], Future[list[Batch]]] | None = None
         self._reader = ThreadPoolExecutor(1)
 
@@ -129,13 +133,18 @@ class Trainer:
                 if on_step is not None:
                     on_step(self)
                 leave = self.devices.any(stop.asked)
-                if leave or self.step % self.config.run.save_every == 0 or self.step == self.config.run.steps:
+                if leave or self._is_due():
                     self.save()
                 if leave and self.step < self.config.run.steps:
                     break
         self._reader.shutdown(cancel_futures=True)
         self.journal.close()
         return Outcome(self.step, self.step >= self.config.run.steps, self.skipped)
+
+    def _is_due(self) -> bool:
+        run = self.config.run
+        every = (run.save_every, *((run.sample_every,) if run.sample_every else ()))
+        return self.step == run.steps or any(self.step % number == 0 for number in every)
 
     def advance(self) -> None:
         """One step: forward and backward over all parts, then the optimizer, unless something is not finite."""
@@ -181,6 +190,7 @@ class Trainer:
         assert batch.features is not None
         features = batch.features.to(self.devices.device, non_blocking=True)
         velocity, projected = self.network(z, times, labels, features=True)
+        features = resize_map(features, *projected.shape[2:])
         return self.objective(velocity, target, rates, projected, features)
 
     def _draws(self, part: int, share: int) -> Draws:
@@ -250,6 +260,7 @@ class Trainer:
         numbers |= {"lr": float(self.optimizer.param_groups[0]["lr"]), "steps": count, "skipped": self.skipped}
         numbers["steps per second"] = (self.step - first) / max(seconds, 1e-9)
         self.journal.write(self.step, numbers)
+        self.last_line = numbers
 
     def save(self) -> None:
         """Write everything that the run is, independent of the number of processes."""
@@ -260,7 +271,7 @@ class Trainer:
         if self.probe is not None:
             tensors |= snapshot.of_rho(self.probe)
             numbers |= {"averaged": self.probe.average.count, "rho updates": snapshot.updates(self.probe.optimizer)}
-        numbers |= {"config": self.config.to_dict(), "data": self.data.fingerprint, "lwd": __version__}
+        numbers |= {"config": self.config.to_dict(), "lwd": __version__} | self._about()
         if self.devices.main:
             folder = self.out / CHECKPOINTS
             with state.writing(folder, self.step, tensors, numbers) as aside:
@@ -270,7 +281,13 @@ class Trainer:
                 else:
                     write_safetensors(aside / state.MODEL, average)
             state.prune(folder, self.config.run.keep_last, self.config.run.keep_every)
+            if self.after_save is not None:
+                self.after_save(folder / f"{self.step:08}", self.step)
         self.devices.wait()
+
+    def _about(self) -> dict[str, Any]:
+        """What the numbers of a run depend on beside its settings."""
+        return {"data": self.data.fingerprint, "schedule": None if self.probe else self.schedule.to_dict()}
 
     def resume(self) -> None:
         """Take up the newest whole checkpoint; a new run writes its first one, which proves that it can."""
@@ -283,7 +300,7 @@ class Trainer:
                 self.probe.record(0)
             self.save()
             return
-        snapshot.check_same_run(found, self.config, self.data.fingerprint, self.probe is not None)
+        snapshot.check_same_run(found, self.config, self._about(), self.probe is not None)
         snapshot.restore_network(found, self.names, self.weights, self.ema.shadow, self.optimizer)
         if self.probe is not None:
             snapshot.restore_rho(found, self.probe)
