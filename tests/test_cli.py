@@ -96,7 +96,10 @@ def test_plot_writes_a_picture(tmp_path, kind):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["schedul"], "there is no command 'schedul'; known: schedule, data, fit, encode, convert, demo; did you"),
+        (
+            ["schedul"],
+            "there is no command 'schedul'; known: schedule, data, fit, encode, probe, sweep, train,",
+        ),
         (["schedule", "sho"], "did you mean 'show'"),
         (["schedule"], "the following arguments are required: ACTION"),
         (["schedule", "show", "absent.json"], "neither a file nor a schedule word"),

@@ -7,6 +7,9 @@ from lwd.version import __version__
 
 if TYPE_CHECKING:
     from lwd.checkpoint import Checkpoint, load, save
+    from lwd.config import Config, load_config
+    from lwd.data.memory import MemoryReader
+    from lwd.data.reader import LatentReader
     from lwd.errors import InputError, SolveError
     from lwd.groups import Group, Layout
     from lwd.guidance import AutoGuidance, ClassifierFree
@@ -45,6 +48,9 @@ _ROOMS = {
     "representations.texture": ("TextureAutoencoder",),
     "checkpoint": ("Checkpoint", "load", "save"),
     "pipeline": ("LWDPipeline",),
+    "data.reader": ("LatentReader",),
+    "data.memory": ("MemoryReader",),
+    "config": ("Config", "load_config"),
 }
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 
@@ -53,17 +59,20 @@ __all__ = [
     "Cascade",
     "Checkpoint",
     "ClassifierFree",
+    "Config",
     "FlowObjective",
     "Gaussian",
     "GaussianMixture",
     "Group",
     "InputError",
     "LWDPipeline",
+    "LatentReader",
     "Layout",
     "Learnable",
     "LightningDiT",
     "LightningDiTConfig",
     "Losses",
+    "MemoryReader",
     "Offset",
     "PiecewiseLinear",
     "Polynomial",
@@ -80,6 +89,7 @@ __all__ = [
     "flow_field",
     "interpolate",
     "load",
+    "load_config",
     "load_schedule",
     "parse_schedule",
     "path_objective",

@@ -174,7 +174,7 @@ def weak_partner(preset: str) -> str:
 
 def load_config(preset: str = "", changes: Sequence[str] = ()) -> Config:
     """A preset by name (`lwd-xl`) or path of a YAML file, with `section.key=value` changes on top."""
-    value = _preset(preset, ()) if preset else {}
+    value = {"name": Path(preset).stem} | _preset(preset, ()) if preset else {}
     for change in changes:
         key, separator, text = change.partition("=")
         if not separator:

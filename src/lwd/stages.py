@@ -82,7 +82,7 @@ def train(
         raise InputError("training needs a schedule: pass --schedule FILE (from lwd probe), offset:0.3 or synchronous")
     schedule = parse_schedule(config.schedule, data.layout.names)
     if isinstance(schedule, Learnable):
-        schedule.freeze()
+        schedule = schedule.freeze().to(devices.device)
     o = config.objective
     objective = FlowObjective(data.layout, o.weights, o.reduction, o.weight_gradient, cosine=o.cosine, align=o.align)
     about = {"by": "lwd train", "preset": config.name, "data": data.fingerprint, "seed": config.run.seed}
@@ -98,7 +98,7 @@ def train(
         wandb=wandb,
         provenance=about,
     )
-    trainer.after_save = _sampler(config, Path(out), decoder) if devices.main else None
+    trainer.after_save = _sampler(config, Path(out), decoder, devices.device) if devices.main else None
     return trainer.run(on_step)
 
 
@@ -216,7 +216,9 @@ def _versions() -> dict[str, str]:
     return {"lwd": __version__, "torch": torch.__version__}
 
 
-def _sampler(config: Config, out: Path, decoder: TextureAutoencoder | None) -> Callable[[Path, int], None] | None:
+def _sampler(
+    config: Config, out: Path, decoder: TextureAutoencoder | None, device: torch.device
+) -> Callable[[Path, int], None] | None:
     """Draw a grid from the averaged weights after a save, every run.sample_every steps."""
     every = config.run.sample_every
     if not every:
@@ -224,7 +226,7 @@ def _sampler(config: Config, out: Path, decoder: TextureAutoencoder | None) -> C
 
     def draw(checkpoint: Path, step: int) -> None:
         if step and step % every == 0:
-            pipe = LWDPipeline(load(checkpoint), decoder)
+            pipe = LWDPipeline(load(checkpoint, device), decoder.to(device) if decoder else None)
             sheet = sample_sheet(pipe, count=min(10, pipe.checkpoint.config.classes))
             save_sheet(sheet, out / "samples" / f"{step:08}.png")
 

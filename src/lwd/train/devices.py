@@ -72,14 +72,25 @@ class Devices:
             return flag
         return bool(self.accelerator.reduce(torch.tensor(float(flag), device=self.device), "sum") > 0)
 
+    def from_main(self, number: int) -> int:
+        """The main process's number, on every process."""
+        if self.world == 1:
+            return number
+        mine = torch.tensor(number if self.main else 0, device=self.device)
+        return int(self.accelerator.reduce(mine, "sum"))
+
     def wait(self) -> None:
         self.accelerator.wait_for_everyone()
 
 
-def whole(tensor: Tensor) -> Tensor:
-    """The full tensor behind a shard (all processes must ask together), or the tensor itself; on the CPU."""
+def whole(tensor: Tensor, keep: bool = True) -> Tensor:
+    """The full tensor behind a shard (all processes must ask together), or the tensor itself; on the CPU.
+
+    keep: whether this process wants it; others take part in the gathering and keep nothing.
+    """
     full = tensor.detach()
-    return (full.full_tensor() if isinstance(full, DTensor) else full).cpu()
+    full = full.full_tensor() if isinstance(full, DTensor) else full
+    return full.cpu() if keep else torch.empty(0)
 
 
 @torch.no_grad()

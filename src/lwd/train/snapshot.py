@@ -22,13 +22,15 @@ FREE = {
 """Settings that may change when a run is continued: they do not shape its numbers."""
 
 
-def of_network(names: Sequence[str], weights: Sequence[Tensor], optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Weights and Adam's moments, whole (all processes must ask together)."""
+def of_network(
+    names: Sequence[str], weights: Sequence[Tensor], optimizer: torch.optim.Optimizer, keep: bool = True
+) -> dict[str, Tensor]:
+    """Weights and Adam's moments, whole (all processes must ask together; `keep` says whether this one wants them)."""
     tensors: dict[str, Tensor] = {}
     for name, weight in zip(names, weights, strict=True):
-        tensors[f"weights.{name}"] = whole(weight)
+        tensors[f"weights.{name}"] = whole(weight, keep)
         if weight in optimizer.state:
-            tensors |= {f"{key}.{name}": whole(optimizer.state[weight][key]) for key in MOMENTS}
+            tensors |= {f"{key}.{name}": whole(optimizer.state[weight][key], keep) for key in MOMENTS}
     return tensors
 
 

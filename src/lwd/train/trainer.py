@@ -264,8 +264,9 @@ class Trainer:
 
     def save(self) -> None:
         """Write everything that the run is, independent of the number of processes."""
-        average = {name: whole(shadow) for name, shadow in zip(self.names, self.ema.shadow, strict=True)}
-        tensors = snapshot.of_network(self.names, self.weights, self.optimizer)
+        keep = self.devices.main
+        average = {name: whole(shadow, keep) for name, shadow in zip(self.names, self.ema.shadow, strict=True)}
+        tensors = snapshot.of_network(self.names, self.weights, self.optimizer, keep)
         numbers: dict[str, Any] = {"bad": self.bad, "skipped": self.skipped, "rollbacks": self.rollbacks}
         numbers["updates"] = snapshot.updates(self.optimizer)
         if self.probe is not None:
@@ -285,13 +286,25 @@ class Trainer:
                 self.after_save(folder / f"{self.step:08}", self.step)
         self.devices.wait()
 
+    def _newest(self) -> state.Saved | None:
+        """The newest whole checkpoint; the main process chooses, so that all continue from the same."""
+        folder = self.out / CHECKPOINTS
+        found = state.newest(folder, self.journal.say) if self.devices.main else None
+        step = self.devices.from_main(-1 if found is None else found.step)
+        if step < 0 or found is not None:
+            return found
+        path = folder / f"{step:08}"
+        if not path.is_dir():
+            raise InputError(f"{path} is not on this machine; the run's directory must be shared by all nodes")
+        return state.read(path, verify=False)
+
     def _about(self) -> dict[str, Any]:
         """What the numbers of a run depend on beside its settings."""
         return {"data": self.data.fingerprint, "schedule": None if self.probe else self.schedule.to_dict()}
 
     def resume(self) -> None:
         """Take up the newest whole checkpoint; a new run writes its first one, which proves that it can."""
-        found = state.newest(self.out / CHECKPOINTS, self.journal.say)
+        found = self._newest()
         if found is None:
             if self.devices.main:
                 write_json(self.out / "run.json", {"config": self.config.to_dict(), "data": self.data.fingerprint})

@@ -1,0 +1,138 @@
+"""A training step in its parts, and what it costs beyond forward and backward of the bare network.
+
+    python benchmarks/train_step.py [--json] [--size small B/1] [--rounds 5]
+
+`bare` is the same network on a preloaded batch: velocity, mean squared error, backward. `step` is Trainer.advance:
+reading, noise, schedule, objective, backward, guard, AdamW, EMA. Both alternate in one process; the overhead is the
+median of step / bare - 1. `probe` is the same step with the schedule learning too, as a multiple of Stage II's.
+"""
+
+import argparse
+import json
+import resource
+import tempfile
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import torch
+
+from lwd.config import Config, config_from_dict
+from lwd.data.memory import MemoryReader
+from lwd.groups import Layout
+from lwd.objective import FlowObjective
+from lwd.probe.joint import RhoProbe
+from lwd.schedule.fixed import Offset
+from lwd.schedule.learned import Polynomial
+from lwd.stages import build_network
+from lwd.train.devices import Devices
+from lwd.train.trainer import Trainer
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "small": {
+        "layout": Layout.of(texture=16, semantic=16),
+        "side": 8,
+        "batch": 128,
+        "network": {"patch": 2},
+        "inner": 5,
+    },
+    "B/1": {
+        "layout": Layout.of(texture=32, semantic=16),
+        "side": 16,
+        "batch": 4,
+        "network": {"size": "B/1"},
+        "inner": 1,
+    },
+}
+
+
+def build(name: str, out: str, probe: bool) -> Trainer:
+    """A trainer on random latents; the network is the preset's."""
+    s = SETTINGS[name]
+    run = {"batch": s["batch"], "steps": 10**6, "save_every": 10**9, "label_drop": 0.1}
+    config: Config = config_from_dict({"network": s["network"], "run": run, "objective": {"cosine": 1.0}})
+    layout, side = s["layout"], s["side"]
+    latents = torch.randn(4 * s["batch"], layout.channels, side, side)
+    data = MemoryReader(latents, torch.arange(len(latents)) % 10, layout)
+    objective = FlowObjective(layout, cosine=0.0 if probe else 1.0, kinetic=0.04 if probe else 0.0)
+    schedule = Polynomial() if probe else Offset(0.3)
+    rho = RhoProbe(schedule) if isinstance(schedule, Polynomial) else None
+    return Trainer(config, data, out, build_network(config, data), schedule, Devices(cpu=True), objective, rho)
+
+
+def bare(trainer: Trainer) -> float:
+    """Seconds of forward and backward alone."""
+    batch = trainer.data.batch(0, trainer.config.run.batch, 0)
+    times = torch.rand(len(batch.labels), 2)
+    trainer.optimizer.zero_grad()
+    start = time.perf_counter()
+    (trainer.network(batch.latents, times, batch.labels) - batch.latents).square().mean().backward()
+    return time.perf_counter() - start
+
+
+def timed(function: Callable[[], Any]) -> tuple[float, Any]:
+    start = time.perf_counter()
+    value = function()
+    return time.perf_counter() - start, value
+
+
+def parts(trainer: Trainer) -> dict[str, float]:
+    """One step, part by part."""
+    data, batches = timed(trainer._fetch)
+    trainer.optimizer.zero_grad()
+    draws, drawn = timed(lambda: trainer._draws(0, len(batches[0].labels)))
+    forward, losses = timed(lambda: trainer.losses(batches[0], drawn))
+    backward, _ = timed(losses.total.backward)
+    guard, _ = timed(trainer._norm)
+    optimizer, _ = timed(trainer.optimizer.step)
+    ema, _ = timed(lambda: trainer.ema.update(1))
+    return {"data and draws": data + draws, "forward": forward, "backward": backward, "guard": guard} | {
+        "optimizer": optimizer,
+        "EMA": ema,
+    }
+
+
+def measure(name: str, rounds: int) -> dict[str, float]:
+    """Overhead, share of each part, and the probe's factor for one network."""
+    inner = SETTINGS[name]["inner"]
+    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
+        trainer, prober = build(name, one, False), build(name, two, True)
+        for warm in (trainer, prober):
+            bare(warm)
+            warm.advance()
+        overheads, factors, split = [], [], []
+        for _ in range(rounds):
+            alone = sum(bare(trainer) for _ in range(inner))
+            step = sum(timed(trainer.advance)[0] for _ in range(inner))
+            probing = sum(timed(prober.advance)[0] for _ in range(inner))
+            overheads.append(step / alone - 1)
+            factors.append(probing / step)
+            split.append(parts(trainer))
+    whole = {key: median(part[key] for part in split) for key in split[0]}
+    total = sum(whole.values())
+    shares = ", ".join(f"{key} {100 * value / total:.1f}%" for key, value in whole.items())
+    spread = f"{100 * min(overheads):.1f} to {100 * max(overheads):.1f}"
+    print(f"{name}: {total:.3f} s per step ({shares})")
+    print(f"{name}: overhead beyond forward + backward {100 * median(overheads):.1f}% ({spread} over {rounds} rounds)")
+    print(f"{name}: a probe's step is {median(factors):.2f} of a training step")
+    return {f"{name} overhead": round(median(overheads), 3), f"{name} probe over train": round(median(factors), 3)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print the ratios as one JSON object on the last line")
+    parser.add_argument("--size", nargs="+", default=list(SETTINGS), choices=list(SETTINGS))
+    parser.add_argument("--rounds", type=int, default=5, help="alternating rounds (default 5)")
+    arguments = parser.parse_args()
+    torch.manual_seed(0)
+    results: dict[str, float] = {}
+    for name in arguments.size:
+        results |= measure(name, arguments.rounds)
+    print(f"peak memory of the process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB")
+    if arguments.json:
+        print(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()
