@@ -36,6 +36,7 @@ ALLOWED = {
     "convert": BASE | CORE | {"weights", "models", "representations", "checkpoint"},
     "pipeline": BASE | CORE | {"models", "representations", "checkpoint"},
     "config": {"errors"},
+    "metrics": {"errors"},
     "train": BASE | CORE | {"weights", "models", "representations", "data", "checkpoint", "config"},
     "report": BASE | CORE | {"models", "representations", "data", "pipeline", "train"},
     "stages": BASE | CORE | MODELS | {"data", "config", "train", "report"},
