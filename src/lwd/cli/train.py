@@ -106,7 +106,11 @@ def run_sweep(arguments: argparse.Namespace) -> int:
             middle = float(row.schedule.times(0.5).min())
             print(f"lambda {row.kinetic:<8g} slowest clock at 0.5: {middle:.3f}   {row.verdict}")
         best = weakest_stable(rows)
-        print("every lambda collapsed; try larger ones" if best is None else f"weakest stable lambda: {best:g}")
+        if best is None:
+            print("every lambda collapsed; try larger ones")
+        else:
+            moving = any(row.kinetic == best and row.verdict.word == "moving" for row in rows)
+            print(f"weakest stable lambda: {best:g}" + (" (still moving: run longer to be sure)" if moving else ""))
         print(f"picture: {arguments.out}/sweep.png    numbers: {arguments.out}/sweep.json")
     return 0
 

