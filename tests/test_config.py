@@ -26,7 +26,7 @@ def test_the_papers_model_has_the_papers_numbers():
     assert (o.lr, o.beta1, o.beta2, o.weight_decay, o.warmup, o.clip, o.ema) == (1e-4, 0.9, 0.999, 0.0, 0, 0.0, 0.9999)
     assert (config.run.batch, config.run.tau, o.decay) == (256, "uniform", "constant")
     p = config.probe
-    assert (p.kinetic, p.rho_lr, p.burn_in, p.degree) == (0.04, 0.01, 5000, 4)
+    assert (p.steps, p.kinetic, p.rho_lr, p.burn_in, p.degree) == (10_000, 0.04, 0.01, 5000, 4)
     assert config.expected["unguided FID by steps"][400_000] == 2.87
 
 
@@ -57,6 +57,8 @@ def test_a_weak_partner_shares_everything_but_size_and_length(name):
         ("run.batch=1.5", "whole number"),
         ("run.batch=0", "run.batch must be > 0"),
         ("run.seed=-1", "run.seed must be >= 0"),
+        ("run.seed=99999999999999999999", "below 2"),
+        ("optimizer.beta1=2", r"optimizer.beta1 must be in \[0, 1\)"),
         ("optimizer.lr=fast", "optimizer.lr is a number"),
         ("optimizer.lr=.nan", "number"),
         ("optimizer.ema=1", r"in \[0, 1\)"),

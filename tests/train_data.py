@@ -69,6 +69,7 @@ def settings(**sections):
     }
     for name, changes in sections.items():
         base[name] = {**base[name], **changes} if isinstance(changes, dict) else changes
+    base["probe"].setdefault("steps", base["run"]["steps"])
     return config_from_dict(base)
 
 

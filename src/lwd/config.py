@@ -93,6 +93,8 @@ class RunSettings:
 class ProbeSettings:
     """Stage I: the schedule learns together with a temporary denoiser."""
 
+    steps: int = 10_000
+    """The probe's own length; run.steps is the final training's."""
     kinetic: float = 0.04
     """lambda, the weight of the kinetic energy."""
     rho_lr: float = 0.01
@@ -104,7 +106,7 @@ class ProbeSettings:
 
 @dataclass(frozen=True)
 class Config:
-    """A whole run, resolved; written with it as config.json."""
+    """A whole run, resolved; written with it as run.json."""
 
     name: str = ""
     about: str = ""
@@ -128,6 +130,9 @@ class Config:
         _check(0 <= self.run.label_drop < 1, "run", "label_drop", self, "in [0, 1)")
         _check(0 <= self.optimizer.ema < 1, "optimizer", "ema", self, "in [0, 1)")
         _check(0 <= self.probe.start < 1, "probe", "start", self, "in [0, 1)")
+        _check(self.run.seed < 2**63, "run", "seed", self, "below 2^63")
+        for beta in ("beta1", "beta2"):
+            _check(0 <= getattr(self.optimizer, beta) < 1, "optimizer", beta, self, "in [0, 1)")
         if self.run.batch % self.run.accumulate:
             raise InputError(f"run.batch {self.run.batch} is not a multiple of run.accumulate {self.run.accumulate}")
         if self.objective.align and not self.network.tap:
@@ -141,7 +146,7 @@ POSITIVE = {
     "network": ("depth", "width", "heads", "patch", "projector_width"),
     "optimizer": ("lr",),
     "run": ("steps", "batch", "accumulate", "log_every", "save_every", "keep_last", "max_bad"),
-    "probe": ("rho_lr", "degree"),
+    "probe": ("steps", "rho_lr", "degree"),
 }
 NOT_NEGATIVE = {
     "objective": ("cosine", "align"),

@@ -116,6 +116,23 @@ def _sync(directory: Path) -> None:
             os.close(handle)
 
 
+@contextmanager
+def alone(directory: str | os.PathLike[str]) -> Iterator[None]:
+    """Hold a directory for one process; another that wants it is told so. A killed process lets go."""
+    path = Path(directory) / ".lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        try:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise InputError(f"another process works in {directory}; wait for it, or choose another --out") from error
+        except (ImportError, OSError):  # no locks on this system or file system: then it is up to the user
+            pass
+        yield
+
+
 def check_writable(directory: str | os.PathLike[str]) -> None:
     """Find out before a long job, not after it, that results cannot be written."""
     probe = Path(directory) / f".probe.{secrets.token_hex(6)}"

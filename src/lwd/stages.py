@@ -1,7 +1,7 @@
 """The paper's two stages as functions: learn a schedule with a probe, sweep its lambda, train under it."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -10,10 +10,11 @@ import torch
 
 from lwd.checkpoint import load
 from lwd.config import Config, with_changes
+from lwd.data.latents import Latents
 from lwd.data.reader import LatentReader
 from lwd.data.shards import FEATURES
 from lwd.errors import InputError
-from lwd.files import write_json
+from lwd.files import read_json, write_json
 from lwd.models.lightningdit import LightningDiT, LightningDiTConfig
 from lwd.objective import FlowObjective
 from lwd.pipeline import LWDPipeline
@@ -26,7 +27,8 @@ from lwd.schedule.base import Schedule
 from lwd.schedule.io import load_schedule, parse_schedule, read_provenance, save_schedule
 from lwd.schedule.learned import Learnable, Polynomial
 from lwd.train.devices import Devices
-from lwd.train.trainer import Latents, Outcome, Trainer
+from lwd.train.snapshot import differences
+from lwd.train.trainer import Outcome, Trainer
 from lwd.version import __version__
 
 OnStep = Callable[[Trainer], object]
@@ -85,6 +87,8 @@ def train(
         schedule = schedule.freeze().to(devices.device)
     o = config.objective
     objective = FlowObjective(data.layout, o.weights, o.reduction, o.weight_gradient, cosine=o.cosine, align=o.align)
+    if not o.align:  # a projector that nothing trains would only be carried along
+        config = with_changes(config, network={"tap": 0})
     about = {"by": "lwd train", "preset": config.name, "data": data.fingerprint, "seed": config.run.seed}
     about |= {"versions": _versions(), "schedule": read_provenance(config.schedule)}
     trainer = Trainer(
@@ -110,16 +114,23 @@ def probe(
     on_step: OnStep | None = None,
     wandb: bool = False,
     network: torch.nn.Module | None = None,
+    schedule: Learnable | None = None,
 ) -> Probed:
-    """Stage I: learn rho together with a temporary denoiser; writes schedule.json, trace.json and probe.png."""
+    """Stage I: learn rho together with a temporary denoiser; writes schedule.json, trace.json and probe.png.
+
+    schedule: where rho starts, of any family; by default the configured Polynomial.
+    """
     p, o = config.probe, config.objective
-    if p.burn_in >= config.run.steps:
-        raise InputError(f"probe.burn_in {p.burn_in} leaves none of the {config.run.steps} steps to average over")
-    config = with_changes(config, objective={"cosine": 0.0, "align": 0.0})
-    schedule = starting_schedule(data.layout.names, p.degree, p.start).to(devices.device)
+    if p.burn_in >= p.steps:
+        raise InputError(f"probe.burn_in {p.burn_in} leaves none of the {p.steps} steps to average over")
+    config = with_changes(
+        config, objective={"cosine": 0.0, "align": 0.0}, network={"tap": 0}, run={"steps": p.steps, "sample_every": 0}
+    )
+    schedule = schedule or starting_schedule(data.layout.names, p.degree, p.start)
+    schedule = schedule.to(devices.device)
     objective = FlowObjective(data.layout, o.weights, o.reduction, o.weight_gradient, kinetic=p.kinetic)
     rho = RhoProbe(schedule, p.rho_lr, p.burn_in)
-    network = network or build_network(with_changes(config, network={"tap": 0}), data)
+    network = network or build_network(config, data)
     trainer = Trainer(config, data, out, network, schedule, devices, objective, probe=rho, wandb=wandb)
     outcome = trainer.run(on_step)
     if not outcome.finished:
@@ -127,14 +138,20 @@ def probe(
     frozen, verdict = rho.finish()
     if devices.main:
         about = {"by": "lwd probe", "method": "joint", "lambda": p.kinetic, "reduction": o.reduction}
-        about |= {"weights": objective.weights, "weight_gradient": o.weight_gradient, "steps": config.run.steps}
+        about |= {"weights": objective.weights, "weight_gradient": o.weight_gradient, "steps": p.steps}
         about |= {"burn_in": p.burn_in, "start": p.start, "data": data.fingerprint, "seed": config.run.seed}
         about |= {"versions": _versions(), "verdict": asdict(verdict) | {"text": str(verdict)}}
-        save_schedule(frozen, Path(out) / SCHEDULE, about)
-        steps, rows = zip(*rho.trace, strict=True)
-        write_json(Path(out) / "trace.json", {"format": "lwd.trace", "version": 1, "step": steps, "rho": rows})
-        save_figure(plot_probe(frozen, rho.curves(), Path(out), str(verdict)), Path(out) / "probe.png")
+        _write_probe(Path(out), frozen, rho, verdict, about)
+    devices.wait()  # the others may read what was just written
     return Probed(outcome, frozen, verdict)
+
+
+def _write_probe(out: Path, frozen: Learnable, rho: RhoProbe, verdict: Verdict, about: Mapping[str, Any]) -> None:
+    """The schedule last: where it is, the probe is done."""
+    steps, rows = zip(*rho.trace, strict=True)
+    write_json(out / "trace.json", {"format": "lwd.trace", "version": 1, "step": steps, "rho": rows})
+    save_figure(plot_probe(frozen, rho.curves(), out, str(verdict)), out / "probe.png")
+    save_schedule(frozen, out / SCHEDULE, about)
 
 
 def starting_schedule(groups: Sequence[str], degree: int, start: float) -> Polynomial:
@@ -162,15 +179,17 @@ def sweep(
     kinetics: Sequence[float],
     devices: Devices,
     on_probe: Callable[[float], OnStep | None] | None = None,
+    wandb: bool = False,
 ) -> tuple[list[SweepRow], bool]:
     """A probe for each lambda (those already there are kept); the rows, and whether all were finished."""
     out, rows = Path(out), list[SweepRow]()
     for kinetic in sorted(set(kinetics)):
         folder = out / f"lambda-{kinetic:g}"
         one = with_changes(config, probe={"kinetic": kinetic})
-        if not _is_done(folder, one):
+        # The main process looks; the others must not see a directory in another state.
+        if not devices.from_main(_is_done(folder, one, data.fingerprint) if devices.main else 0):
             on_step = on_probe(kinetic) if on_probe else None
-            if not probe(one, data, folder, devices, on_step).outcome.finished:
+            if not probe(one, data, folder, devices, on_step, wandb).outcome.finished:
                 return rows, False
         schedule = load_schedule(folder / SCHEDULE)
         assert isinstance(schedule, Learnable)
@@ -192,13 +211,19 @@ def weakest_stable(rows: Sequence[SweepRow]) -> float | None:
     return stable
 
 
-def _is_done(folder: Path, config: Config) -> bool:
+def _is_done(folder: Path, config: Config, data: str) -> bool:
+    """Whether a probe is there; one of other data or settings is refused, not reused."""
     if not (folder / SCHEDULE).exists():
         return False
-    about = read_provenance(folder / SCHEDULE)
-    wanted: dict[str, Any] = {"lambda": config.probe.kinetic, "steps": config.run.steps, "seed": config.run.seed}
-    wanted |= {"weight_gradient": config.objective.weight_gradient, "start": config.probe.start}
-    changed = [f"{key} ({about.get(key)} -> {value})" for key, value in wanted.items() if about.get(key) != value]
+    about = read_json(folder / "run.json")
+    old = about.get("config") if isinstance(about, Mapping) else None
+    if not isinstance(old, Mapping):
+        raise InputError(f"{folder / 'run.json'} does not hold a probe's settings; choose another --out")
+    quiet = with_changes(config, objective={"cosine": 0.0, "align": 0.0}, network={"tap": 0})
+    changed = differences(old, with_changes(quiet, run={"steps": config.probe.steps}), probe=True)
+    steps = dict(old.get("probe", {})).get("steps")
+    changed += [f"probe.steps ({steps} -> {config.probe.steps})"] if steps != config.probe.steps else []
+    changed += ["the data"] if about.get("data") != data else []
     if changed:
         raise InputError(f"{folder} was probed with other settings: {', '.join(changed)}; choose another --out")
     return True

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import lwd
+from lwd.config import with_changes
 from lwd.models.exact import Gaussian
 from lwd.objective import FlowObjective
 from lwd.probe.joint import RhoProbe, judge
@@ -122,6 +123,21 @@ def test_a_sweep_keeps_what_it_has_and_names_the_weakest_stable_lambda(tmp_path)
     assert weakest_stable(rows) == 0.05
     with pytest.raises(lwd.InputError, match="steps"):
         sweep(settings(run={"steps": 5}, probe={"burn_in": 1}), images(), tmp_path, [0.1], cpu())
+    with pytest.raises(lwd.InputError, match=r"objective\.reduction"):
+        sweep(with_changes(config, objective={"reduction": "groups"}), images(), tmp_path, [0.1], cpu())
+    with pytest.raises(lwd.InputError, match="the data"):
+        sweep(config, images(seed=1), tmp_path, [0.1], cpu())
+
+
+def test_the_verdict_does_not_depend_on_how_often_is_logged(tmp_path):
+    """Oracle: one run, two values of log_every."""
+    verdicts = []
+    for every in (1, 50):
+        changes = {"kinetic": 0.0, "burn_in": 30, "rho_lr": 0.1, "start": 0.3}
+        config = settings(run={"steps": 40, "log_every": every, "save_every": 1000}, probe=changes)
+        verdicts.append(probe(config, images(), tmp_path / str(every), cpu()).verdict)
+    assert verdicts[0] == verdicts[1]
+    assert verdicts[0].moved > 0
 
 
 def test_the_verdict_is_a_number():

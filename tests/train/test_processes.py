@@ -60,6 +60,25 @@ def test_sharded_weights_train_the_same_model(tmp_path, kind):
 
 
 @pytest.mark.slow
+def test_a_sweep_on_two_processes(tmp_path):
+    """Oracle: the same schedules as on one, to rounding; the others wait for what the main process writes."""
+    _shards(tmp_path / "latents")
+    found = {}
+    for processes in (1, 2):
+        command = [sys.executable, "-m"]
+        if processes > 1:
+            command += ["torch.distributed.run", f"--nproc-per-node={processes}", "--standalone", "-m"]
+        command += ["lwd", "sweep", str(tmp_path / "latents"), "--out", str(tmp_path / str(processes)), "--steps", "6"]
+        command += ["--kinetic", "0.01,0.02,0.04"]
+        for change in ("network.depth=1", "network.width=32", "run.batch=8", "probe.burn_in=2"):
+            command += ["--set", change]
+        subprocess.run(command, env=ENVIRONMENT, check=True, capture_output=True)
+        found[processes] = json.loads((tmp_path / str(processes) / "sweep.json").read_text())["probes"]
+    for one, two in zip(found[1], found[2], strict=True):
+        assert close(one["schedule"]["rho"]["texture"], two["schedule"]["rho"]["texture"], 1e-4)
+
+
+@pytest.mark.slow
 def test_twenty_kills_change_no_bit(tmp_path):
     """Oracle: the final checkpoint of a run that was killed twenty times is that of the undisturbed one."""
     changes = {"run": {"steps": 60, "save_every": 3}}

@@ -9,9 +9,10 @@ from safetensors.torch import load_file
 
 import lwd
 from lwd.errors import InputError
+from lwd.files import alone
 from lwd.stages import probe, train
 from lwd.train import state
-from lwd.train.journal import read_metrics
+from lwd.train.journal import Averages, read_metrics
 from train_data import cpu, images, settings
 
 DATA = images()
@@ -124,10 +125,16 @@ class Poisoned:
 
 def test_a_step_that_is_not_finite_is_skipped_and_counted(tmp_path, capsys):
     """Oracle: weights, moments and average after the bad step are those before it."""
-    config = settings(run={"save_every": 1, "keep_last": 99})
-    outcome = train(config, Poisoned(DATA, {3}), tmp_path, cpu())
+    seen = {}
+
+    def keep(trainer):
+        moments = [part for entry in trainer.optimizer.state.values() for part in entry.values()]
+        seen[trainer.step] = [part.detach().clone() for part in (*trainer.weights, *trainer.ema.shadow, *moments)]
+
+    outcome = train(settings(), Poisoned(DATA, {3}), tmp_path, cpu(), keep)
     assert outcome.skipped == 1
-    assert same(tensors(tmp_path, 3), tensors(tmp_path, 4))
+    assert all(torch.equal(a, b) for a, b in zip(seen[3], seen[4], strict=True))
+    assert not all(torch.equal(a, b) for a, b in zip(seen[4], seen[5], strict=True))
     assert "step 4: loss or gradient is not finite" in capsys.readouterr().err
     assert read_metrics(tmp_path / "metrics.jsonl")[-1]["skipped"] == 1
 
@@ -214,3 +221,93 @@ def test_metrics_survive_a_line_that_was_cut(tmp_path):
 def test_training_needs_a_schedule(tmp_path):
     with pytest.raises(InputError, match="--schedule"):
         train(settings(schedule=""), DATA, tmp_path, cpu())
+
+
+def test_a_line_over_several_steps_is_the_same_after_an_interruption(tmp_path):
+    """Oracle: means over 4 steps, stopped at step 6 in the middle of a window."""
+    config = {"run": {"log_every": 4, "save_every": 100}}
+    train(settings(**config), DATA, tmp_path / "whole", cpu())
+    train(settings(run=config["run"] | {"steps": 6}), DATA, tmp_path / "parts", cpu())
+    train(settings(**config), DATA, tmp_path / "parts", cpu())
+    whole, parts = (read_metrics(tmp_path / name / "metrics.jsonl")[-1] for name in ("whole", "parts"))
+    assert (whole["step"], whole["steps"], whole["total"]) == (parts["step"], parts["steps"], parts["total"])
+
+
+def test_damaged_checkpoints_are_put_aside_and_never_outlive_good_ones(tmp_path):
+    """Oracle: with one to keep, the new one stays although a damaged one has a higher step."""
+    run = {"keep_last": 1, "save_every": 2}
+    train(settings(run=run | {"steps": 6}), DATA, tmp_path, cpu())
+    checkpoints = tmp_path / "checkpoints"
+    shutil.copytree(checkpoints / "00000006", checkpoints / "00000004")
+    value = json.loads((checkpoints / "00000004" / "state.json").read_text()) | {"step": 4}
+    (checkpoints / "00000004" / "state.json").write_text(json.dumps(value))
+    (checkpoints / "00000006" / "config.json").unlink()
+    (checkpoints / "00000006" / "state.json").unlink()
+    train(settings(run=run | {"steps": 5}), DATA, tmp_path, cpu())
+    assert (checkpoints / "latest").read_text() == "00000005"
+    assert (checkpoints / "00000005").is_dir()
+    assert len(list(checkpoints.glob("damaged-00000006-*"))) == 1
+
+
+def test_a_run_of_another_version_is_not_begun_anew(tmp_path):
+    """Oracle: nothing is overwritten, not even the metrics."""
+    train(settings(), DATA, tmp_path, cpu())
+    for path in (tmp_path / "checkpoints").glob("0*/state.json"):
+        path.write_text(path.read_text().replace('"version": 1', '"version": 2'))
+    before = (tmp_path / "metrics.jsonl").read_bytes()
+    with pytest.raises(InputError, match="none of the checkpoints"):
+        train(settings(), DATA, tmp_path, cpu())
+    assert (tmp_path / "metrics.jsonl").read_bytes() == before
+
+
+def test_two_processes_do_not_share_a_directory(tmp_path):
+    with alone(tmp_path), pytest.raises(InputError, match="another process"):
+        train(settings(), DATA, tmp_path, cpu())
+    train(settings(), DATA, tmp_path, cpu())
+
+
+def test_a_tap_without_alignment_is_left_out_and_resumes(tmp_path):
+    """Oracle: the model has no projector, and the second half runs."""
+    train(settings(network={"tap": 1}, run={"steps": 4}), DATA, tmp_path, cpu())
+    train(settings(network={"tap": 1}), DATA, tmp_path, cpu())
+    assert not any("repa_projector" in name for name in tensors(tmp_path, 8))
+
+
+def test_alignment_without_features_is_refused(tmp_path):
+    with pytest.raises(InputError, match="--features"):
+        train(settings(network={"tap": 1}, objective={"align": 1.0}), DATA, tmp_path, cpu())
+
+
+def test_going_back_leaves_no_second_line_and_no_new_checkpoint_in_a_bad_streak(tmp_path):
+    """Oracle: steps in the metrics rise strictly; the checkpoint at 8, inside the streak, is not written."""
+    config = settings(run={"steps": 12, "max_bad": 4, "save_every": 4, "keep_last": 99, "log_every": 1})
+    train(config, Poisoned(DATA, {6, 7, 8, 9}), tmp_path, cpu())
+    steps = [line["step"] for line in read_metrics(tmp_path / "metrics.jsonl")]
+    assert steps == sorted(set(steps))
+    assert json.loads((tmp_path / "checkpoints" / "00000008" / "state.json").read_text())["rollbacks"] == 1
+
+
+def test_numbers_for_the_log_are_reduced_on_the_device_in_one_exchange():
+    """Oracle: NCCL takes no tensor on a CPU, and one collective per term would be slow."""
+    seen = []
+
+    class Fake:
+        device = torch.device("meta")
+        world = 2
+
+        def mean(self, value):
+            seen.append(value.device.type)
+            return torch.zeros(value.shape)
+
+    averages = Averages()
+    averages.add({"a": torch.ones(()), "b": torch.ones(())})
+    averages.count = 1
+    assert averages.means(Fake()) == {"a": 0.0, "b": 0.0}
+    assert seen == ["meta"]
+
+
+def test_memory_readers_check_labels_and_know_their_layout():
+    other = lwd.MemoryReader(DATA.latents, DATA.labels, lwd.Layout.of(texture=3, semantic=3))
+    assert other.fingerprint != DATA.fingerprint
+    with pytest.raises(InputError, match="labels lie in"):
+        lwd.MemoryReader(DATA.latents, DATA.labels, DATA.layout, classes=2)

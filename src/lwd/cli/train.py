@@ -35,9 +35,10 @@ def add_parser(commands: Any) -> None:
         add("--out", required=True, metavar="DIR", help="the run's directory")
         add("--preset", default="", metavar="NAME", help="a preset (lwd-xl, cifar-small, ...) or a YAML file")
         add("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting, e.g. run.batch=64")
-        add("--steps", type=int, metavar="N", help="short for --set run.steps=N")
+        add("--steps", type=int, metavar="N", help="how many (the setting run.steps; probe.steps for a probe)")
         add("--seed", type=int, metavar="N", help="short for --set run.seed=N")
         add("--groups", metavar="A,B", help="groups to read, in channel order (default: all)")
+        add("--cpu", action="store_true", help="do not use a GPU")
         add("--wandb", action="store_true", help="also log to Weights & Biases")
     for parser in (probe, sweep):
         parser.add_argument(
@@ -72,7 +73,7 @@ def run_probe(arguments: argparse.Namespace) -> int:
     from lwd.stages import probe
 
     config, data, devices = _prepared(arguments)
-    with _bar(config.run.steps, devices.main) as bar:
+    with _bar(config.probe.steps, devices.main, "probing") as bar:
         found = probe(config, data, arguments.out, devices, _advance(bar), arguments.wandb)
     if found.verdict is None:
         return _interrupted(found.outcome.step, devices.main)
@@ -93,10 +94,10 @@ def run_sweep(arguments: argparse.Namespace) -> int:
     bars = []
 
     def on_probe(kinetic: float) -> Any:
-        bars.append(_bar(config.run.steps, devices.main, f"lambda {kinetic:g}"))
+        bars.append(_bar(config.probe.steps, devices.main, f"lambda {kinetic:g}"))
         return _advance(bars[-1])
 
-    rows, finished = sweep(config, data, arguments.out, kinetics, devices, on_probe)
+    rows, finished = sweep(config, data, arguments.out, kinetics, devices, on_probe, arguments.wandb)
     for bar in bars:
         bar.close()
     if not finished:
@@ -150,30 +151,31 @@ def run_show(arguments: argparse.Namespace) -> int:
 
 
 def _prepared(arguments: argparse.Namespace) -> tuple[Any, Any, Any]:
-    from lwd.config import load_config
+    from dataclasses import replace
+
+    from lwd.config import load_config, weak_partner, with_changes
     from lwd.stages import open_data
     from lwd.train.devices import Devices
 
     preset = arguments.preset
     if getattr(arguments, "weak", False):
-        from lwd.config import weak_partner
-
         preset = weak_partner(preset)
     changes = list(arguments.set)
-    shorts = {"steps": "run.steps", "seed": "run.seed", "kinetic": "probe.kinetic", "start": "probe.start"}
-    shorts |= {"weight_gradient": "objective.weight_gradient", "schedule": "schedule"}
+    probing = arguments.command in ("probe", "sweep")
+    shorts = {"steps": "probe.steps" if probing else "run.steps", "seed": "run.seed", "start": "probe.start"}
+    shorts |= {"kinetic": "probe.kinetic", "weight_gradient": "objective.weight_gradient"}
     for name, key in shorts.items():
         value = getattr(arguments, name, None)
         if value is not None:
             changes.append(f"{key}={value}")
     config = load_config(preset, changes)
-    if arguments.command == "probe" or arguments.command == "sweep":
-        from lwd.config import with_changes
-
+    if probing:
         config = with_changes(config, objective={"cosine": 0.0, "align": 0.0})
+    elif arguments.schedule is not None:
+        config = replace(config, schedule=arguments.schedule)
     groups = arguments.groups.split(",") if arguments.groups else None
     data = open_data(arguments.data, config, groups)
-    return config, data, Devices(config.run.precision, config.run.parallel)
+    return config, data, Devices(config.run.precision, config.run.parallel, arguments.cpu)
 
 
 def _interrupted(step: int | None, main: bool) -> int:
@@ -186,7 +188,9 @@ def _interrupted(step: int | None, main: bool) -> int:
 def _bar(steps: int, main: bool, title: str = "training") -> Any:
     from tqdm import tqdm
 
-    return tqdm(total=steps, desc=title, unit="step", disable=None if main else True, dynamic_ncols=True)
+    # In a cluster's log file a line every half minute is enough.
+    pause = 0.1 if sys.stderr.isatty() else 30.0
+    return tqdm(total=steps, desc=title, unit="step", disable=not main, dynamic_ncols=True, mininterval=pause)
 
 
 def _advance(bar: Any) -> Any:

@@ -29,9 +29,12 @@ class MemoryReader:
         self.latents, self.labels, self.layout = latents.float(), labels.to(torch.int64), layout
         self.size: tuple[int, ...] = tuple(latents.shape[2:])
         self.classes = classes or int(labels.max()) + 1
+        if labels.min() < 0 or labels.max() >= self.classes:
+            raise InputError(f"labels lie in 0..{self.classes - 1}, got {labels.min()} to {labels.max()}")
         self.statistics = statistics
         content = self.latents.contiguous().numpy().tobytes() + self.labels.numpy().tobytes()
-        self.fingerprint = hashlib.sha256(content).hexdigest()[:16]
+        about = f"{layout} {self.classes}".encode()
+        self.fingerprint = hashlib.sha256(about + content).hexdigest()[:16]
 
     def __len__(self) -> int:
         return len(self.latents)

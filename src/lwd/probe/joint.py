@@ -47,7 +47,7 @@ class RhoProbe:
 
     def finish(self) -> tuple[Learnable, "Verdict"]:
         """The frozen schedule at the mean of rho after burn-in, and what to think of it."""
-        frozen = self.average.frozen(self.schedule)
+        frozen = self.average.frozen(self.schedule).cpu()
         return frozen, judge(frozen, self.curves())
 
     def curves(self, points: int = 101) -> tuple[list[int], Tensor]:
@@ -55,7 +55,7 @@ class RhoProbe:
         tau, steps, rows = torch.linspace(0, 1, points, dtype=torch.float64), [], []
         for step, rho in self.trace:
             steps.append(step)
-            rows.append(self.schedule.at(torch.tensor(rho, dtype=torch.float64)).times(tau).detach())
+            rows.append(self.schedule.at(torch.tensor(rho, dtype=torch.float64)).cpu().times(tau).detach())
         return steps, torch.stack(rows) if rows else torch.empty(0, points, len(self.schedule.groups))
 
 

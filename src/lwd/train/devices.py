@@ -2,6 +2,7 @@
 
 import os
 from contextlib import AbstractContextManager, nullcontext
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -16,13 +17,17 @@ class Devices:
 
     def __init__(self, precision: str = "auto", parallel: str = "ddp", cpu: bool = False) -> None:
         from accelerate import Accelerator
+        from accelerate.utils import InitProcessGroupKwargs
 
         # `accelerate launch --use_fsdp` asks for sharding by this variable; it is ours to act on (see wrap).
         asked = os.environ.pop("ACCELERATE_USE_FSDP", "false").lower() == "true"
         self.parallel = "fsdp2" if asked else parallel
-        cpu = cpu or not torch.accelerator.is_available()
+        found = torch.accelerator.current_accelerator()
+        cpu = cpu or found is None or found.type == "mps"  # Apple's has no float64, which times and rho need
         mixed = {"auto": "no" if cpu else "bf16", "fp32": "no", "bf16": "bf16"}[precision]
-        self.accelerator = Accelerator(mixed_precision=mixed, cpu=cpu)
+        # The others wait while the main process writes and hashes a checkpoint of many gigabytes.
+        patience = InitProcessGroupKwargs(timeout=timedelta(hours=2))
+        self.accelerator = Accelerator(mixed_precision=mixed, cpu=cpu, kwargs_handlers=[patience])
         self.rank, self.world = self.accelerator.process_index, self.accelerator.num_processes
         self.device: torch.device = self.accelerator.device
         self.main = self.rank == 0

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from lwd.errors import InputError
@@ -25,14 +26,30 @@ class Averages:
 
     def add(self, terms: Mapping[str, Tensor], share: float = 1.0) -> None:
         for name, value in terms.items():
-            value = value.detach() * share
+            value = value.detach().double() * share
             self.sums[name] = self.sums[name] + value if name in self.sums else value
 
-    def take(self) -> dict[str, float]:
-        """The means by name, and start again."""
-        means = {name: float(value) / max(self.count, 1) for name, value in self.sums.items()}
-        self.sums, self.count = {}, 0
-        return means
+    def means(self, devices: Devices) -> dict[str, float]:
+        """The means by name, over all processes."""
+        found = self.sums_over(devices)
+        return {name: value / max(self.count, 1) for name, value in found["sums"].items()}
+
+    def sums_over(self, devices: Devices) -> dict[str, Any]:
+        """The sums as plain numbers, averaged over processes in one exchange: for logs and checkpoints."""
+        if not self.sums:
+            return {"count": self.count, "sums": {}}
+        values = devices.mean(torch.stack([value.double().to(devices.device) for value in self.sums.values()]))
+        return {"count": self.count, "sums": dict(zip(self.sums, values.tolist(), strict=True))}
+
+    @classmethod
+    def of(cls, saved: Any, devices: Devices) -> "Averages":
+        """Take up the sums of a checkpoint, so that the next line is the one of an undisturbed run."""
+        averages = cls()
+        if isinstance(saved, Mapping):
+            averages.count = int(saved["count"])
+            options: Any = {"dtype": torch.float64, "device": devices.device}
+            averages.sums = {name: torch.tensor(value, **options) for name, value in saved["sums"].items()}
+        return averages
 
 
 class Journal:

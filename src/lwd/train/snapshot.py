@@ -18,8 +18,9 @@ FREE = {
     "run": "steps accumulate precision parallel log_every save_every keep_last keep_every sample_every max_bad "
     "max_rollbacks",
     "network": "recompute compile",
+    "probe": "steps",
 }
-"""Settings that may change when a run is continued: they do not shape its numbers."""
+"""Settings that may change when a run is continued: how long, and how it computes (precision: its rounding)."""
 
 
 def of_network(
@@ -44,8 +45,10 @@ def restore_network(
     """Put a checkpoint's weights, average and moments in place, after all of them were checked."""
     count = int(found.state["updates"])
     shapes = {name: tuple(weight.shape) for name, weight in zip(names, weights, strict=True)}
-    kinds = ("weights", *(MOMENTS if count else ()))
-    wanted = {f"{kind}.{name}": shape for name, shape in shapes.items() for kind in kinds}
+    wanted = {f"weights.{name}": shape for name, shape in shapes.items()}
+    # A weight that never had a gradient has no moments.
+    moved = {name for name in shapes if f"{MOMENTS[0]}.{name}" in found.tensors}
+    wanted |= {f"{key}.{name}": shapes[name] for name in moved for key in MOMENTS}
     given = {name: tensor for name, tensor in found.tensors.items() if not name.startswith("rho")}
     problems = mismatches(wanted, given) + mismatches(shapes, found.average)
     if problems:
@@ -54,7 +57,7 @@ def restore_network(
         put(weight, found.tensors[f"weights.{name}"])
         put(average, found.average[name])
         optimizer.state.pop(weight, None)
-        if count:
+        if count and name in moved:
             entry = {key: torch.zeros_like(weight.detach()) for key in MOMENTS}
             for key in MOMENTS:
                 put(entry[key], found.tensors[f"{key}.{name}"])
@@ -102,8 +105,15 @@ def updates(optimizer: torch.optim.Optimizer) -> int:
 
 def check_same_run(found: Saved, config: Config, about: Mapping[str, Any], probe: bool) -> None:
     """Refuse to continue with settings, a schedule or data that would make it another run."""
-    mine, old = config.to_dict(), dict(found.state.get("config", {}))
-    changed = []
+    changed = differences(dict(found.state.get("config", {})), config, probe)
+    changed += [f"the {key}" for key, value in about.items() if found.state.get(key) != value]
+    if changed:
+        raise InputError(f"{found.path} was made with other settings: {', '.join(changed)}; choose another --out")
+
+
+def differences(old: Mapping[str, Any], config: Config, probe: bool) -> list[str]:
+    """Settings in which a run's recorded configuration differs so that its numbers would."""
+    changed, mine = [], config.to_dict()
     for section in ("network", "objective", "optimizer", "run", *(("probe",) if probe else ())):
         for key, value in mine[section].items():
             before = dict(old.get(section, {})).get(key, value)
@@ -112,6 +122,4 @@ def check_same_run(found: Saved, config: Config, about: Mapping[str, Any], probe
     steps = dict(old.get("run", {})).get("steps")
     if config.optimizer.decay == "cosine" and steps != config.run.steps:
         changed.append(f"run.steps, which the cosine decay needs ({steps} -> {config.run.steps})")
-    changed += [f"the {key}" for key, value in about.items() if found.state.get(key) != value]
-    if changed:
-        raise InputError(f"{found.path} was made with other settings: {', '.join(changed)}; choose another --out")
+    return changed

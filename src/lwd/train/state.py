@@ -1,9 +1,10 @@
 """Training checkpoints on disk: written aside, checksummed, renamed; found, verified and pruned."""
 
 import os
+import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,12 +64,22 @@ def candidates(folder: Path) -> list[Path]:
 
 
 def newest(folder: Path, warn: Callable[[str], object]) -> Saved | None:
-    """The newest whole checkpoint; damaged ones are skipped, with a message."""
+    """The newest whole checkpoint; damaged ones are put aside, with a message. None where there never was one."""
+    problems: list[tuple[Path, str]] = []
     for path in candidates(folder):
         try:
-            return read(path)
+            found = read(path)
         except InputError as error:
-            warn(f"skipped a damaged checkpoint: {error}")
+            problems.append((path, str(error)))
+            continue
+        for damaged, reason in problems:
+            warn(f"skipped a damaged checkpoint: {reason}")
+            with suppress(OSError):
+                os.replace(damaged, damaged.parent / f"damaged-{damaged.name}-{secrets.token_hex(3)}")
+        return found
+    if problems:
+        reasons = "; ".join(reason for _, reason in problems[:3])
+        raise InputError(f"none of the checkpoints in {folder} can be read ({reasons}); move it away to start anew")
     return None
 
 
@@ -91,7 +102,10 @@ def read(path: Path, verify: bool = True) -> Saved:
 
 def prune(folder: Path, keep_last: int, keep_every: int) -> None:
     """Remove old checkpoints: the last `keep_last` stay, and every one at a multiple of `keep_every`."""
+    kept = (folder / LATEST).read_text(errors="replace").strip() if (folder / LATEST).exists() else ""
     for path in sorted((p for p in folder.glob("[0-9]*") if p.name.isdecimal()), reverse=True)[keep_last:]:
+        if path.name == kept:
+            continue
         if not keep_every or int(path.name) % keep_every or int(path.name) == 0:
             shutil.rmtree(path, ignore_errors=True)
 

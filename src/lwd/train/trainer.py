@@ -4,10 +4,11 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from math import cos, pi
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,17 +16,16 @@ from torch.distributed.tensor import DTensor
 
 from lwd.checkpoint import write_checkpoint
 from lwd.config import Config
+from lwd.data.latents import Latents
 from lwd.data.order import mix
 from lwd.data.reader import Batch
 from lwd.errors import InputError
-from lwd.files import check_writable, write_json
-from lwd.groups import Layout
+from lwd.files import alone, check_writable, write_json
 from lwd.models.lightningdit import LightningDiT
 from lwd.objective import FlowObjective, Losses
 from lwd.path import interpolate
 from lwd.probe.joint import RhoProbe
 from lwd.representations.encoders import resize_map
-from lwd.representations.statistics import Statistics
 from lwd.schedule.base import Schedule
 from lwd.train import snapshot, state
 from lwd.train.devices import Devices, whole
@@ -37,25 +37,6 @@ from lwd.version import __version__
 from lwd.weights import write_safetensors
 
 CHECKPOINTS = "checkpoints"
-
-
-class Latents(Protocol):
-    """What a run reads: shards (`LatentReader`) or tensors in memory (`MemoryReader`)."""
-
-    layout: Layout
-    size: tuple[int, ...]
-    classes: int
-    mirrored: bool
-    statistics: Statistics | None
-
-    @property
-    def fingerprint(self) -> str: ...
-
-    def __len__(self) -> int: ...
-
-    def batch(
-        self, step: int, batch: int, seed: int, rank: int = 0, world: int = 1, flip: bool | None = None
-    ) -> Batch: ...
 
 
 @dataclass(frozen=True)
@@ -112,7 +93,6 @@ class Trainer:
         if self.devices.main:
             check_writable(self.out)
             state.check_space(self.out, 5 * size)  # weights, EMA, two moments, and some air
-            state.sweep(self.out / CHECKPOINTS)
 
     def _adamw(self) -> torch.optim.AdamW:
         o = self.config.optimizer
@@ -123,17 +103,26 @@ class Trainer:
 
     def run(self, on_step: Callable[["Trainer"], object] | None = None) -> Outcome:
         """Train to the last step, from the newest checkpoint if there is one. `on_step(trainer)` follows each step."""
+        with alone(self.out) if self.devices.main else nullcontext():
+            return self._run(on_step)
+
+    def _run(self, on_step: Callable[["Trainer"], object] | None) -> Outcome:
+        if self.devices.main:
+            state.sweep(self.out / CHECKPOINTS)
         self.resume()
         started, first = time.monotonic(), self.step
         with interrupts() as stop:
             while self.step < self.config.run.steps:
+                before = self.step
                 self.advance()
+                if self.step <= before:  # went back to a checkpoint
+                    continue
                 if self.step % self.config.run.log_every == 0 or self.step == self.config.run.steps:
                     self._log(time.monotonic() - started, first)
                 if on_step is not None:
                     on_step(self)
                 leave = self.devices.any(stop.asked)
-                if leave or self._is_due():
+                if leave or (self._is_due() and not self.bad):
                     self.save()
                 if leave and self.step < self.config.run.steps:
                     break
@@ -172,7 +161,8 @@ class Trainer:
         self.optimizer.step()
         self.ema.update(self.step)
         if self.probe is not None:
-            self.probe.update(self.step, self.step % self.config.run.log_every == 0)
+            steps = self.config.run.steps
+            self.probe.update(self.step, self.step % max(1, steps // 100) == 0 or self.step == steps)
         for term in terms:
             self.averages.add(term, 1 / self.parts)
         self.averages.add({"gradient norm": norm})
@@ -187,7 +177,10 @@ class Trainer:
             labels = torch.where(draws.dropped, torch.full_like(labels, self.data.classes), labels)
         if not self.objective.align:
             return self.objective(self.network(z, times, labels), target, rates)
-        assert batch.features is not None
+        if batch.features is None:
+            raise InputError(
+                "objective.align needs features beside the latents; encode with --features, or set it to 0"
+            )
         features = batch.features.to(self.devices.device, non_blocking=True)
         velocity, projected = self.network(z, times, labels, features=True)
         features = resize_map(features, *projected.shape[2:])
@@ -256,7 +249,8 @@ class Trainer:
 
     def _log(self, seconds: float, first: int) -> None:
         count = self.averages.count
-        numbers = {name: float(self.devices.mean(torch.tensor(v))) for name, v in self.averages.take().items()}
+        numbers = self.averages.means(self.devices)
+        self.averages = Averages()
         numbers |= {"lr": float(self.optimizer.param_groups[0]["lr"]), "steps": count, "skipped": self.skipped}
         numbers["steps per second"] = (self.step - first) / max(seconds, 1e-9)
         self.journal.write(self.step, numbers)
@@ -268,7 +262,7 @@ class Trainer:
         average = {name: whole(shadow, keep) for name, shadow in zip(self.names, self.ema.shadow, strict=True)}
         tensors = snapshot.of_network(self.names, self.weights, self.optimizer, keep)
         numbers: dict[str, Any] = {"bad": self.bad, "skipped": self.skipped, "rollbacks": self.rollbacks}
-        numbers["updates"] = snapshot.updates(self.optimizer)
+        numbers |= {"updates": snapshot.updates(self.optimizer), "averages": self.averages.sums_over(self.devices)}
         if self.probe is not None:
             tensors |= snapshot.of_rho(self.probe)
             numbers |= {"averaged": self.probe.average.count, "rho updates": snapshot.updates(self.probe.optimizer)}
@@ -305,19 +299,20 @@ class Trainer:
     def resume(self) -> None:
         """Take up the newest whole checkpoint; a new run writes its first one, which proves that it can."""
         found = self._newest()
+        if found is not None:
+            snapshot.check_same_run(found, self.config, self._about(), self.probe is not None)
+        if self.devices.main:
+            write_json(self.out / "run.json", {"config": self.config.to_dict(), "data": self.data.fingerprint})
         if found is None:
-            if self.devices.main:
-                write_json(self.out / "run.json", {"config": self.config.to_dict(), "data": self.data.fingerprint})
             self.journal.rewind(-1)
             if self.probe is not None:
                 self.probe.record(0)
             self.save()
             return
-        snapshot.check_same_run(found, self.config, self._about(), self.probe is not None)
         snapshot.restore_network(found, self.names, self.weights, self.ema.shadow, self.optimizer)
         if self.probe is not None:
             snapshot.restore_rho(found, self.probe)
         self.step, self.bad = found.step, int(found.state["bad"])
         self.skipped, self.rollbacks = int(found.state["skipped"]), int(found.state["rollbacks"])
         self.journal.rewind(self.step)
-        self.averages = Averages()
+        self.averages = Averages.of(found.state.get("averages"), self.devices)

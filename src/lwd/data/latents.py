@@ -1,0 +1,26 @@
+"""What training reads, whatever holds it."""
+
+from typing import Protocol
+
+from lwd.data.reader import Batch
+from lwd.groups import Layout
+from lwd.representations.statistics import Statistics
+
+
+class Latents(Protocol):
+    """What a run reads: shards (`LatentReader`) or tensors in memory (`MemoryReader`)."""
+
+    layout: Layout
+    size: tuple[int, ...]
+    classes: int
+    mirrored: bool
+    statistics: Statistics | None
+
+    @property
+    def fingerprint(self) -> str: ...
+
+    def __len__(self) -> int: ...
+
+    def batch(
+        self, step: int, batch: int, seed: int, rank: int = 0, world: int = 1, flip: bool | None = None
+    ) -> Batch: ...
