@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 
 import pytest
 import torch
@@ -227,7 +228,14 @@ def test_a_line_over_several_steps_is_the_same_after_an_interruption(tmp_path):
     """Oracle: means over 4 steps, stopped at step 6 in the middle of a window."""
     config = {"run": {"log_every": 4, "save_every": 100}}
     train(settings(**config), DATA, tmp_path / "whole", cpu())
-    train(settings(run=config["run"] | {"steps": 6}), DATA, tmp_path / "parts", cpu())
+    stopped = train(
+        settings(**config),
+        DATA,
+        tmp_path / "parts",
+        cpu(),
+        lambda t: t.step == 6 and signal.raise_signal(signal.SIGTERM),
+    )
+    assert (stopped.step, stopped.finished) == (6, False)
     train(settings(**config), DATA, tmp_path / "parts", cpu())
     whole, parts = (read_metrics(tmp_path / name / "metrics.jsonl")[-1] for name in ("whole", "parts"))
     assert (whole["step"], whole["steps"], whole["total"]) == (parts["step"], parts["steps"], parts["total"])
