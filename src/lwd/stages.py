@@ -46,7 +46,13 @@ class Probed:
 
 def open_data(directory: str | os.PathLike[str], config: Config, groups: Sequence[str] | None = None) -> LatentReader:
     """The shards of a directory, with alignment features if the objective needs them."""
-    return LatentReader(directory, groups=groups, features=config.objective.align > 0)
+    try:
+        return LatentReader(directory, groups=groups, features=config.objective.align > 0)
+    except InputError as error:
+        if FEATURES not in str(error):
+            raise
+        hint = "alignment needs features: lwd encode --features, or --set objective.align=0"
+        raise InputError(f"{error}; {hint}") from error
 
 
 def build_network(config: Config, data: Latents) -> LightningDiT:

@@ -73,8 +73,8 @@ def run_probe(arguments: argparse.Namespace) -> int:
     from lwd.stages import probe
 
     config, data, devices = _prepared(arguments)
-    with _bar(config.probe.steps, devices.main, "probing") as bar:
-        found = probe(config, data, arguments.out, devices, _advance(bar), arguments.wandb)
+    with _Progress(config.probe.steps, devices.main, "probing") as progress:
+        found = probe(config, data, arguments.out, devices, progress, arguments.wandb)
     if found.verdict is None:
         return _interrupted(found.outcome.step, devices.main)
     if devices.main:
@@ -91,15 +91,15 @@ def run_sweep(arguments: argparse.Namespace) -> int:
         raise InputError(f"--kinetic takes numbers, for example 0.01,0.02,0.04; got {arguments.kinetic!r}") from None
     arguments.kinetic = None
     config, data, devices = _prepared(arguments)
-    bars = []
+    bars: list[_Progress] = []
 
-    def on_probe(kinetic: float) -> Any:
-        bars.append(_bar(config.probe.steps, devices.main, f"lambda {kinetic:g}"))
-        return _advance(bars[-1])
+    def on_probe(kinetic: float) -> _Progress:
+        bars.append(_Progress(config.probe.steps, devices.main, f"lambda {kinetic:g}"))
+        return bars[-1]
 
     rows, finished = sweep(config, data, arguments.out, kinetics, devices, on_probe, arguments.wandb)
     for bar in bars:
-        bar.close()
+        bar.__exit__()
     if not finished:
         return _interrupted(None, devices.main)
     if devices.main:
@@ -124,8 +124,8 @@ def run_train(arguments: argparse.Namespace) -> int:
     config, data, devices = _prepared(arguments)
     if decoder is not None and not config.run.sample_every:
         raise InputError("--decoder has no effect without sample grids; add --set run.sample_every=1000")
-    with _bar(config.run.steps, devices.main) as bar:
-        outcome = train(config, data, arguments.out, devices, _advance(bar), decoder, arguments.wandb)
+    with _Progress(config.run.steps, devices.main, "training") as progress:
+        outcome = train(config, data, arguments.out, devices, progress, decoder, arguments.wandb)
     if not outcome.finished:
         return _interrupted(outcome.step, devices.main)
     if devices.main:
@@ -185,22 +185,29 @@ def _interrupted(step: int | None, main: bool) -> int:
     return INTERRUPTED
 
 
-def _bar(steps: int, main: bool, title: str = "training") -> Any:
-    from tqdm import tqdm
+class _Progress:
+    """A progress bar that appears with the first step, so that a mistake gets one line and no bar."""
 
-    # In a cluster's log file a line every half minute is enough.
-    pause = 0.1 if sys.stderr.isatty() else 30.0
-    return tqdm(total=steps, desc=title, unit="step", disable=not main, dynamic_ncols=True, mininterval=pause)
+    def __init__(self, steps: int, main: bool, title: str) -> None:
+        self.steps, self.main, self.title = steps, main, title
+        self.bar: Any = None
 
+    def __call__(self, trainer: Any) -> None:
+        from tqdm import tqdm
 
-def _advance(bar: Any) -> Any:
-    def advance(trainer: Any) -> None:
-        if bar.n == 0 and trainer.step > 1:
-            bar.initial = trainer.step - 1  # resumed: the ETA counts only the steps of this session
-        bar.n = trainer.step
+        if self.bar is None:
+            # In a cluster's log file a line every half minute is enough. A resumed run's ETA counts its own steps only.
+            pause, first = 0.1 if sys.stderr.isatty() else 30.0, trainer.step - 1
+            options = {"unit": "step", "initial": first, "mininterval": pause, "dynamic_ncols": True}
+            self.bar = tqdm(total=self.steps, desc=self.title, disable=not self.main, **options)
         if trainer.last_line and trainer.step % trainer.config.run.log_every == 0:
             shown = {k: v for k, v in trainer.last_line.items() if k == "total" or k.startswith(("flow", "kinetic"))}
-            bar.set_postfix({name: f"{value:.3f}" for name, value in shown.items()}, refresh=False)
-        bar.update(0)
+            self.bar.set_postfix({name: f"{value:.3f}" for name, value in shown.items()}, refresh=False)
+        self.bar.update(max(0, trainer.step - self.bar.n))
 
-    return advance
+    def __enter__(self) -> "_Progress":
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        if self.bar is not None:
+            self.bar.close()
