@@ -1,0 +1,142 @@
+"""What all solvers share: the field, pieces of smooth time, stages of a Runge-Kutta step, and the solution."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from lwd.errors import InputError, SolveError
+
+Field = Callable[[Tensor, Tensor], Tensor]
+"""z (b, ...), tau (b,) float64 -> dz/dtau (b, ...)."""
+
+
+@dataclass(frozen=True)
+class Tableau:
+    """An explicit Runge-Kutta method; `error` holds b minus the embedded method's weights, if it has one."""
+
+    nodes: tuple[float, ...]
+    stages: tuple[tuple[float, ...], ...]
+    weights: tuple[float, ...]
+    error: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The state at tau = 1 and what it cost.
+
+    nfe counts calls of the field. accepted and rejected count steps; under per-sample control they are those of the
+    slowest sample, and the `_per_sample` tensors (b,) hold everyone's.
+    """
+
+    z: Tensor
+    nfe: int
+    accepted: int
+    rejected: int
+    method: str
+    accepted_per_sample: Tensor
+    rejected_per_sample: Tensor
+
+    def __repr__(self) -> str:
+        steps = f"nfe={self.nfe}, accepted={self.accepted}, rejected={self.rejected}"
+        return f"Solution(z={tuple(self.z.shape)}, {steps}, method={self.method!r})"
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A stretch of tau without kinks; `last` is the largest time at which the field is asked while crossing it."""
+
+    start: float
+    end: float
+    last: float
+
+
+def cut(breakpoints: Sequence[float]) -> list[Piece]:
+    """[0, 1] cut at the breakpoints. Points closer than 1e-12 are one kink: the piece before ends at the first of them,
+    the piece after begins at the last, so that neither sees the field inside.
+    """
+    for point in breakpoints:
+        if not 0 < point < 1:
+            raise InputError(f"breakpoints lie strictly between 0 and 1, got {point}")
+    kinks: list[list[float]] = []
+    for point in sorted(map(float, breakpoints)):
+        if kinks and point - kinks[-1][1] <= 1e-12:
+            kinks[-1][1] = point
+        else:
+            kinks.append([point, point])
+    starts, ends = [0.0, *(high for _, high in kinks)], [*(low for low, _ in kinks), 1.0]
+    # Just before a kink the field has its left limit; at the kink itself rates are those of the next piece.
+    lasts = [*(math.nextafter(low, 0.0) for low, _ in kinks), 1.0]
+    return [Piece(*piece) for piece in zip(starts, ends, lasts, strict=True)]
+
+
+def step_grid(steps: int | None, pieces: Sequence[Piece], method: str = "a fixed method") -> list[Piece]:
+    """`steps` steps that stop at the end of every piece; equal within a piece, so that the largest is smallest."""
+    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
+        raise InputError(f"{method} needs steps, a whole number >= 1, got {steps!r}")
+    if steps < len(pieces):
+        raise InputError(
+            f"steps={steps} cannot stop at all {len(pieces) - 1} breakpoints; use steps >= {len(pieces)}, "
+            "or pass breakpoints=() to step across them"
+        )
+    counts = [1] * len(pieces)
+    for _ in range(steps - len(pieces)):
+        sizes = [(piece.end - piece.start) / count for piece, count in zip(pieces, counts, strict=True)]
+        counts[sizes.index(max(sizes))] += 1
+    grid = []
+    for piece, count in zip(pieces, counts, strict=True):
+        points = [piece.start + (piece.end - piece.start) * k / count for k in range(count)] + [piece.end]
+        ends = [*points[1:-1], piece.last]
+        grid += [Piece(low, high, last) for (low, high), last in zip(pairwise(points), ends, strict=True)]
+    return grid
+
+
+class Counted:
+    """The user's field with its calls counted, its output checked, and its budget enforced."""
+
+    def __init__(self, field: Field, max_nfe: float) -> None:
+        self.field, self.max_nfe, self.nfe = field, max_nfe, 0
+
+    def __call__(self, z: Tensor, tau: Tensor) -> Tensor:
+        if self.nfe >= self.max_nfe:
+            reached = float(tau.min())
+            raise SolveError(
+                f"max_nfe = {self.max_nfe} evaluations were not enough, tau = {reached:.4g} was reached; "
+                "raise max_nfe, or loosen rtol and atol"
+            )
+        self.nfe += 1
+        value = self.field(z, tau)
+        if value.shape != z.shape:
+            raise InputError(f"field returned shape {tuple(value.shape)} for a state {tuple(z.shape)}; must be equal")
+        return value.to(z.dtype)
+
+
+def stages(
+    field: Counted, z: Tensor, tau: Tensor, h: Tensor, tableau: Tableau, last: float, first: Tensor | None = None
+) -> list[Tensor]:
+    """k_i = field(z + h sum_j a_ij k_j, tau + c_i h); tau, h: (b,); no time beyond `last` is asked for."""
+    ks = [field(z, tau) if first is None else first]
+    for node, row in zip(tableau.nodes[1:], tableau.stages[1:], strict=True):
+        ks.append(field(z + combine(h, row, ks), (tau + node * h).clamp(max=last)))
+    return ks
+
+
+def combine(h: Tensor, weights: Sequence[float], ks: Sequence[Tensor]) -> Tensor:
+    """h sum_j w_j k_j, h: (b,)."""
+    total = torch.zeros_like(ks[0])
+    for weight, k in zip(weights, ks, strict=False):
+        if weight:
+            total = total + weight * k
+    return h.to(total.dtype).reshape(-1, *(1,) * (total.ndim - 1)) * total
+
+
+def choose(rows: Tensor, yes: Tensor, no: Tensor) -> Tensor:
+    return torch.where(rows.reshape(-1, *(1,) * (yes.ndim - 1)), yes, no)
+
+
+def full(z: Tensor, value: float) -> Tensor:
+    # float64: at 250 steps float32 tau drifts by 3e-6 and the last step would miss 1.
+    return torch.full((len(z),), value, dtype=torch.float64, device=z.device)

@@ -1,0 +1,128 @@
+"""Dormand and Prince's adaptive method, with one step size for the batch or one for each sample."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lwd.errors import InputError, SolveError
+from lwd.solver.base import Counted, Piece, Solution, Tableau, choose, combine, full, stages
+
+# Dormand & Prince 1980, 5(4), with Shampine's error weights; the seventh stage is the next step's first.
+DOPRI5 = Tableau(
+    (0, 1 / 5, 3 / 10, 4 / 5, 8 / 9, 1, 1),
+    (
+        (),
+        (1 / 5,),
+        (3 / 40, 9 / 40),
+        (44 / 45, -56 / 15, 32 / 9),
+        (19372 / 6561, -25360 / 2187, 64448 / 6561, -212 / 729),
+        (9017 / 3168, -355 / 33, 46732 / 5247, 49 / 176, -5103 / 18656),
+        (35 / 384, 0, 500 / 1113, 125 / 192, -2187 / 6784, 11 / 84),
+    ),
+    (35 / 384, 0, 500 / 1113, 125 / 192, -2187 / 6784, 11 / 84, 0),
+    (71 / 86400, 0, -142 / 50085, 71 / 2880, -5751 / 169600, 44 / 1575, -1 / 60),
+)
+
+
+@dataclass(frozen=True)
+class Control:
+    """Step-size control: tolerances, and Hairer's PI controller for a 5(4) pair."""
+
+    atol: float = 1e-6
+    rtol: float = 1e-3
+    max_nfe: int = 10_000
+    adaptive: str = "batch"
+
+    @classmethod
+    def of(cls, **options: Any) -> "Control":
+        control = cls(**{name: value for name, value in options.items() if value is not None})
+        if not (math.isfinite(control.atol) and control.atol > 0):
+            raise InputError(f"atol must be a number > 0, got {control.atol}")
+        if not (math.isfinite(control.rtol) and control.rtol >= 0):
+            raise InputError(f"rtol must be a number >= 0, got {control.rtol}")
+        if control.max_nfe < 1:
+            raise InputError(f"max_nfe is a whole number >= 1, got {control.max_nfe}")
+        if control.adaptive not in ("batch", "sample"):
+            raise InputError(f"adaptive is 'batch' or 'sample', got {control.adaptive!r}")
+        return control
+
+    def norm(self, x: Tensor, scale: Tensor) -> Tensor:
+        """Root mean square of x / scale: one number for the batch (1,) or for each sample (b,). Without gradient."""
+        square = (x / scale).detach().square().to(torch.float64)
+        return (square.mean().reshape(1) if self.adaptive == "batch" else square.reshape(len(x), -1).mean(1)).sqrt()
+
+    def scale(self, *states: Tensor) -> Tensor:
+        largest = states[0].abs()
+        for state in states[1:]:
+            largest = torch.maximum(largest, state.abs())
+        return self.atol + self.rtol * largest
+
+    @staticmethod
+    def factor(ratio: Tensor, previous: Tensor, accepted: Tensor) -> Tensor:
+        """What to multiply the step size with, given this step's error ratio and the last accepted one's."""
+        factor = 0.9 * ratio.clamp(min=1e-10) ** -0.18 * previous.clamp(min=1e-4) ** 0.03
+        factor = torch.where(accepted, factor, (0.9 * ratio**-0.2).clamp(max=0.9))
+        return torch.nan_to_num(factor, nan=0.2, posinf=10.0).clamp(0.2, 10.0)
+
+
+def solve_dopri5(field: Counted, z: Tensor, pieces: list[Piece], control: Control) -> Solution:
+    rows = 1 if control.adaptive == "batch" else len(z)
+    accepted = torch.zeros(rows, dtype=torch.int64, device=z.device)
+    rejected, h = torch.zeros_like(accepted), None
+    for piece in pieces:
+        z, h, plus, minus = _dopri5_piece(field, z, piece, h, control)
+        accepted, rejected = accepted + plus, rejected + minus
+    counts = accepted.expand(len(z)).clone(), rejected.expand(len(z)).clone()
+    return Solution(z, field.nfe, int(accepted.max()), int(rejected.max()), "dopri5", *counts)
+
+
+def _dopri5_piece(
+    field: Counted, z: Tensor, piece: Piece, h: Tensor | None, control: Control
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Integrate over one smooth piece; returns z, the step size to go on with, accepted and rejected counts."""
+    first, end = field(z, full(z, piece.start)), piece.end
+    if not torch.isfinite(first).all():
+        raise SolveError(f"the field returned non-finite values at tau = {piece.start:.6g}; check the velocity there")
+    h = _initial_step(field, z, first, piece, control) if h is None else h
+    tau, previous = torch.full_like(h, piece.start), torch.ones_like(h)
+    accepted = torch.zeros_like(h, dtype=torch.int64)
+    rejected = torch.zeros_like(accepted)
+    while (active := tau < end).any():
+        left = end - tau
+        # Two equal steps instead of a long and a tiny one; a step that would nearly arrive, arrives.
+        size = torch.where(1.01 * h >= left, left, torch.where(2 * h > left, left / 2, h))
+        arrives = size == left
+        if (active & (tau + size <= tau)).any():
+            raise SolveError(
+                f"the step size fell to 0 at tau = {float(tau[active].min()):.9g}: the field is non-finite"
+            )
+        ks = stages(field, z, tau.expand(len(z)), size.expand(len(z)), DOPRI5, piece.last, first)
+        step = z + combine(size.expand(len(z)), DOPRI5.weights, ks)
+        ratio = control.norm(combine(size.expand(len(z)), DOPRI5.error, ks), control.scale(z, step))
+        good = ratio <= 1  # False for NaN
+        moved = good & active
+        following = size * control.factor(ratio, previous, good)
+        # A step that was shortened only to arrive says nothing against the size that was planned.
+        following = torch.where(good & (size < h), torch.maximum(h, following), following)
+        h = torch.where(active, following, h)
+        previous = torch.where(moved, ratio, previous)
+        z, first = choose(moved, step, z), choose(moved, ks[-1], first)
+        tau = torch.where(moved, torch.where(arrives, end, tau + size), tau)
+        accepted, rejected = accepted + moved, rejected + (active & ~good)
+    return z, h, accepted, rejected
+
+
+@torch.no_grad()
+def _initial_step(field: Counted, z: Tensor, first: Tensor, piece: Piece, control: Control) -> Tensor:
+    """Hairer, Norsett & Wanner, Solving ODEs I, II.4: a first step that the first two derivatives justify."""
+    scale = control.scale(z)
+    d0, d1 = control.norm(z, scale), control.norm(first, scale)
+    h0 = torch.where((d0 < 1e-5) | (d1 < 1e-5), 1e-6, 0.01 * d0 / d1).clamp(max=piece.last - piece.start)
+    second = field(z + combine(h0.expand(len(z)), (1,), [first]), piece.start + h0.expand(len(z)))
+    d2 = control.norm(second - first, scale) / h0
+    largest = torch.maximum(d1, d2)
+    h1 = torch.where(largest <= 1e-15, (h0 * 1e-3).clamp(min=1e-6), (0.01 / largest) ** 0.2)
+    return torch.nan_to_num(torch.minimum(100 * h0, h1), nan=1e-6)
