@@ -195,6 +195,8 @@ class Trainer:
     def _fetch(self) -> list[Batch]:
         """This step's batches; the next step's are gathered meanwhile."""
         now, following = (self.rollbacks, self.step), (self.rollbacks, self.step + 1)
+        if self.devices.device.type == "cpu":  # a second thread would only fight for the same cores
+            return self._gather(*now)
         if self._ahead is None or self._ahead[0] != now:
             self._ahead = (now, self._reader.submit(self._gather, *now))
         batches = self._ahead[1].result()
