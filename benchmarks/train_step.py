@@ -3,8 +3,8 @@
     python benchmarks/train_step.py [--json] [--size small B/1] [--rounds 5]
 
 `bare` is the same network on a preloaded batch: velocity, mean squared error, backward. `step` is Trainer.advance:
-reading, noise, schedule, objective, backward, guard, AdamW, EMA. Both alternate in one process; the overhead is the
-median of step / bare - 1. `probe` is the same step with the schedule learning too, as a multiple of Stage II's.
+reading, noise, schedule, objective, backward, guard, AdamW, EMA. Both alternate in one process; the overhead is
+median step / median bare - 1. `probe` is the same step with the schedule learning too, as a multiple of Stage II's.
 """
 
 import argparse
@@ -35,7 +35,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "side": 8,
         "batch": 128,
         "network": {"patch": 2},
-        "inner": 5,
+        "inner": 8,
     },
     "B/1": {
         "layout": Layout.of(texture=32, semantic=16),
@@ -94,29 +94,30 @@ def parts(trainer: Trainer) -> dict[str, float]:
 
 
 def measure(name: str, rounds: int) -> dict[str, float]:
-    """Overhead, share of each part, and the probe's factor for one network."""
-    inner = SETTINGS[name]["inner"]
+    """Overhead, share of each part, the probe's factor and peak memory for one network."""
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
         trainer, prober = build(name, one, False), build(name, two, True)
         for warm in (trainer, prober):
             bare(warm)
             warm.advance()
-        overheads, factors, split = [], [], []
-        for _ in range(rounds):
-            alone = sum(bare(trainer) for _ in range(inner))
-            step = sum(timed(trainer.advance)[0] for _ in range(inner))
-            probing = sum(timed(prober.advance)[0] for _ in range(inner))
-            overheads.append(step / alone - 1)
-            factors.append(probing / step)
+        alone, step, probing, split = [], [], [], []
+        for _ in range(rounds * SETTINGS[name]["inner"]):
+            alone.append(bare(trainer))
+            step.append(timed(trainer.advance)[0])
+            probing.append(timed(prober.advance)[0])
             split.append(parts(trainer))
     whole = {key: median(part[key] for part in split) for key in split[0]}
-    total = sum(whole.values())
+    total, overhead, factor = sum(whole.values()), median(step) / median(alone) - 1, median(probing) / median(step)
     shares = ", ".join(f"{key} {100 * value / total:.1f}%" for key, value in whole.items())
-    spread = f"{100 * min(overheads):.1f} to {100 * max(overheads):.1f}"
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(f"{name}: {total:.3f} s per step ({shares})")
-    print(f"{name}: overhead beyond forward + backward {100 * median(overheads):.1f}% ({spread} over {rounds} rounds)")
-    print(f"{name}: a probe's step is {median(factors):.2f} of a training step")
-    return {f"{name} overhead": round(median(overheads), 3), f"{name} probe over train": round(median(factors), 3)}
+    print(
+        f"{name}: overhead beyond forward + backward {100 * overhead:.1f}% (medians of {len(step)} alternating steps)"
+    )
+    print(
+        f"{name}: a probe's step is {factor:.2f} of a training step; peak memory so far {memory:.2f} GiB, two trainers"
+    )
+    return {f"{name} overhead": round(overhead, 3), f"{name} probe over train": round(factor, 3)}
 
 
 def main() -> None:
@@ -129,7 +130,6 @@ def main() -> None:
     results: dict[str, float] = {}
     for name in arguments.size:
         results |= measure(name, arguments.rounds)
-    print(f"peak memory of the process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB")
     if arguments.json:
         print(json.dumps(results))
 
