@@ -81,7 +81,7 @@ class Devices:
         """The main process's number, on every process."""
         if self.world == 1:
             return number
-        mine = torch.tensor(number if self.main else 0, device=self.device)
+        mine = torch.tensor(int(number) if self.main else 0, dtype=torch.int64, device=self.device)
         return int(self.accelerator.reduce(mine, "sum"))
 
     def wait(self) -> None:
