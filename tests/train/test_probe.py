@@ -72,7 +72,7 @@ def test_three_groups_learn_two_curves(tmp_path):
     """Oracle: the closed form for three groups with different correlations."""
     covariance = torch.tensor([[1.0, 0.4, 0.7], [0.4, 1.0, 0.5], [0.7, 0.5, 1.0]])
     exact = Gaussian(lwd.Layout.of(texture=1, depth=1, semantic=1), covariance)
-    found = joint(tmp_path, exact, 0.12, "exact", 0.3, 5000)
+    found = joint(tmp_path, exact, 0.12, "exact", 0.3, 9000)
     expected = closed_form(exact, 0.12, "exact", 0.3)
     assert (found.schedule.times(TAU) - expected.times(TAU)).abs().max() < 0.02
     assert found.schedule.followers == ("texture", "depth")
