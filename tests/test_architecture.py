@@ -9,7 +9,7 @@ import lwd
 
 ROOT = Path(lwd.__file__).parent
 BASE = {"errors", "files", "version"}
-CORE = {"groups", "schedule", "path", "objective", "probe", "solver", "sampler", "guidance"}
+CORE = {"groups", "schedule", "path", "objective", "probe", "solver", "sampler", "placement", "guidance"}
 MODELS = {"models", "representations", "checkpoint", "pipeline"}
 ALLOWED = {
     "errors": set(),
@@ -22,14 +22,16 @@ ALLOWED = {
     "probe": {"errors", "schedule", "objective"},
     "solver": {"errors"},
     "sampler": {"errors", "groups", "schedule", "path", "solver"},
+    "placement": {"errors", "groups", "path", "sampler", "schedule", "solver"},
     "guidance": {"errors", "groups", "path"},
+    "jobs": {"errors", "files"},
     "fetch": {"errors"},
     "weights": {"errors", "files"},
     "models": {"errors", "groups", "weights"},
     "representations": {"errors", "fetch", "files", "groups", "weights", "models"},
     "assets": set(),
     "data": BASE | {"assets", "fetch", "groups", "weights", "representations"},
-    "encode": BASE | {"groups", "weights", "representations", "data"},
+    "encode": BASE | {"groups", "jobs", "weights", "representations", "data"},
     "embedded": BASE | {"groups", "representations", "data"},
     "fit": BASE | {"groups", "weights", "representations", "data"},
     "checkpoint": BASE | CORE | {"weights", "models", "representations"},
@@ -40,11 +42,26 @@ ALLOWED = {
     "train": BASE | CORE | {"weights", "models", "representations", "data", "checkpoint", "config"},
     "report": BASE | CORE | {"models", "representations", "data", "pipeline", "train"},
     "stages": BASE | CORE | MODELS | {"data", "config", "train", "report"},
+    "generate": BASE | CORE | MODELS | {"data", "jobs"},
     "demo": BASE | CORE | {"models", "report"},
     "cli": BASE
     | CORE
     | MODELS
-    | {"data", "encode", "embedded", "fit", "report", "demo", "convert", "config", "stages", "train", "metrics"},
+    | {
+        "data",
+        "encode",
+        "embedded",
+        "fit",
+        "report",
+        "demo",
+        "convert",
+        "config",
+        "stages",
+        "train",
+        "metrics",
+        "generate",
+        "jobs",
+    },
 }
 
 

@@ -93,6 +93,15 @@ def write_into(directory: Path, checkpoint: Checkpoint) -> None:
     write_checkpoint(directory, c.config, c.velocity.state_dict(), c.schedule, c.statistics, c.provenance)
 
 
+def locate(directory: str | os.PathLike[str]) -> Path:
+    """The checkpoint in a directory: itself, or the newest of a run of lwd train."""
+    directory = Path(directory)
+    latest = directory / "checkpoints" / "latest"
+    if (directory / "config.json").exists() or not latest.is_file():
+        return directory
+    return latest.parent / Path(latest.read_text(errors="replace").strip()).name
+
+
 def load(
     directory: str | os.PathLike[str], device: torch.device | str = "cpu", dtype: torch.dtype | None = None
 ) -> Checkpoint:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,8 +15,9 @@ from lwd.data.moments import ChannelMoments
 from lwd.data.shards import FEATURES, MANIFEST, group_key, open_shard, write_manifest, write_shard
 from lwd.data.sources import BadImage, ImageSource, center_crop, source_digest
 from lwd.errors import InputError, nearest
-from lwd.files import changes, read_json, write_json
+from lwd.files import read_json, write_json
 from lwd.groups import Layout
+from lwd.jobs import keep_plan, shared, threads
 from lwd.representations.encoders import Origin, SemanticEncoder, choose_device, move, resize_map
 from lwd.representations.pca import load_pca
 from lwd.representations.semvae import load_semvae
@@ -106,14 +107,6 @@ def load_compressor(directory: str | os.PathLike[str]) -> Compressor:
     return kinds[kind](directory)
 
 
-def process() -> tuple[int, int]:
-    """This process's number and how many there are, as torchrun and accelerate set them ($RANK, $WORLD_SIZE)."""
-    rank, world = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1")
-    if not (rank.isdecimal() and world.isdecimal() and int(rank) < int(world)):
-        raise InputError(f"RANK is a number below WORLD_SIZE, got {rank!r} and {world!r}; use torchrun, or unset both")
-    return int(rank), int(world)
-
-
 @dataclass(frozen=True)
 class _Job:
     """What all shards of a directory have in common."""
@@ -168,7 +161,7 @@ def encode(
     manifest = job.out / MANIFEST
     if manifest.exists() and not job.all_whole():
         manifest.unlink(missing_ok=True)
-    with _threads(settings.threads):
+    with threads(settings.threads):
         for tool in (encoders.autoencoder, encoders.encoder, encoders.compressor):
             move(tool, where)
         for number in range(rank, job.count, world):
@@ -182,16 +175,6 @@ def encode(
         _finish(job)
     _sweep(job.out)
     return _summary(job)
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _summary(job: _Job) -> str:
@@ -296,35 +279,14 @@ def _finish(job: _Job) -> None:
     statistics = Statistics(means, stds)
     provenance = {**job.provenance, "left_out": bad} if bad else job.provenance
     lines = [part["line"] for part in parts if part["line"] is not None]
-    with _shared(job.out / MANIFEST):
+    with shared(job.out / MANIFEST):
         write_manifest(job.out, job.encoders.layout, len(job.source.classes), lines, statistics, provenance)
-
-
-@contextmanager
-def _shared(path: Path) -> Iterator[None]:
-    """Every process writes the same file; a faster one may have swept our temporary file away."""
-    try:
-        yield
-    except InputError:
-        if not path.exists():
-            raise
 
 
 def _same_plan(job: _Job) -> None:
     """Shards of other settings, encoders or images must not be mixed; whether bad images stop the run may change."""
     settings = {key: value for key, value in asdict(job.settings).items() if key != "skip_bad"}
     plan = {**settings, "device": job.device.type, "images": len(job.source), **job.provenance}
-    path = job.out / PARTS / "plan.json"
     # Asked before the plan: another process may be writing both.
     begun = any(job.out.glob("*.safetensors")) or any((job.out / PARTS).glob("[0-9]*.json"))
-    if path.exists():
-        old = read_json(path)
-        changed = changes(old if isinstance(old, Mapping) else {}, plan)
-        if not changed:
-            return
-        if begun:
-            raise InputError(f"{job.out} was begun otherwise ({'; '.join(changed)}); choose another directory")
-    elif begun:
-        raise InputError(f"{job.out} holds shards of something else; choose another directory")
-    with _shared(path):
-        write_json(path, plan)
+    keep_plan(job.out / PARTS / "plan.json", plan, begun)

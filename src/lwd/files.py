@@ -116,6 +116,10 @@ def _sync(directory: Path) -> None:
             os.close(handle)
 
 
+class BusyError(InputError):
+    """Another process holds a directory."""
+
+
 @contextmanager
 def alone(directory: str | os.PathLike[str]) -> Iterator[None]:
     """Hold a directory for one process; another that wants it is told so. A killed process lets go."""
@@ -127,7 +131,7 @@ def alone(directory: str | os.PathLike[str]) -> Iterator[None]:
 
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise InputError(f"another process works in {directory}; wait for it, or choose another --out") from error
+            raise BusyError(f"another process works in {directory}; wait for it, or choose another --out") from error
         except (ImportError, OSError):  # no locks on this system or file system: then it is up to the user
             pass
         yield

@@ -7,11 +7,12 @@ from operator import index
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
-from lwd.checkpoint import Checkpoint, load, write_into
+from lwd.checkpoint import Checkpoint, load, locate, write_into
 from lwd.errors import InputError, import_extra, nearest
 from lwd.files import atomic_directory, write_bytes
 from lwd.guidance import AutoGuidance, ClassifierFree, Interval, Scale
@@ -21,6 +22,7 @@ from lwd.sampler import sample
 from lwd.solver import Solution
 
 AUTOENCODER = "vae"
+Pixels = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 @dataclass(frozen=True)
@@ -51,8 +53,8 @@ class LWDPipeline:
     def from_pretrained(
         cls, name: str | os.PathLike[str], device: torch.device | str = "cpu", dtype: torch.dtype | None = None
     ) -> "LWDPipeline":
-        """A directory, or the id of a model on the Hugging Face hub (`owner/name`), downloaded once."""
-        directory = Path(name) if Path(name).is_dir() else _downloaded(str(name))
+        """A checkpoint's or run's directory, or the id of a model on the Hugging Face hub, downloaded once."""
+        directory = locate(name) if Path(name).is_dir() else _downloaded(str(name))
         checkpoint = load(directory, device, dtype)
         vae = directory / AUTOENCODER
         autoencoder = TextureAutoencoder.load(vae).to(device) if vae.is_dir() else None
@@ -96,13 +98,13 @@ class LWDPipeline:
         solver: a method's name, or its settings: {"method": "heun", "steps": 25}.
         guide: a weaker model (AutoGuidance) or "null" (classifier-free); needs a scale. size: of the latent grid.
         """
-        labels = self._labels(class_labels)
+        labels = self.check_labels(class_labels)
         first = _whole(seed)
         seeds = list(seed) if first is None else range(first, first + len(labels))  # type: ignore[arg-type]
         settings = _solver_settings(solver)
         grid = self.checkpoint.config.grid if size is None else tuple(size)
         solution = sample(
-            self._guided(guide, scale, interval),
+            self.guided(guide, scale, interval),
             self.checkpoint.schedule,
             self.checkpoint.layout,
             seeds=seeds,
@@ -112,9 +114,11 @@ class LWDPipeline:
             **settings,
         )
         latents = self.checkpoint.latents(solution.z)
-        return Images(self._pictures(latents[self.decoded]), latents, solution)
+        pixels = None if self.autoencoder is None else self.decode(solution.z)
+        return Images(None if pixels is None else [Image.fromarray(one) for one in pixels], latents, solution)
 
-    def _labels(self, labels: Any) -> list[int]:
+    def check_labels(self, labels: Any) -> list[int]:
+        """Class labels as whole numbers, all of them known to the model."""
         config = self.checkpoint.config
         last = config.classes if config.null_row else config.classes - 1
         if isinstance(labels, str) or not hasattr(labels, "__iter__"):
@@ -126,7 +130,8 @@ class LWDPipeline:
                 raise InputError(f"class labels lie in 0..{config.classes - 1}{null}, got {given!r}")
         return [label for label in whole if label is not None]
 
-    def _guided(self, guide: Any, scale: Scale | None, interval: Interval | None) -> Velocity:
+    def guided(self, guide: Any, scale: Scale | None, interval: Interval | None) -> Velocity:
+        """The model's velocity, guided by a weaker model or, with guide="null", by itself without a label."""
         main, layout = self.checkpoint.velocity, self.checkpoint.layout
         if guide is None:
             if scale is not None or interval is not None:
@@ -149,11 +154,13 @@ class LWDPipeline:
             guide = guide.velocity
         return AutoGuidance(main, guide, scale, layout, interval)
 
-    def _pictures(self, texture: Tensor) -> list[Image.Image] | None:
+    @torch.no_grad()
+    def decode(self, z: Tensor) -> Pixels:
+        """States (b, c, h, w) to pixels (b, height, width, 3) uint8, by the texture autoencoder."""
         if self.autoencoder is None:
-            return None
-        pixels = to_uint8(self.autoencoder.decode(texture)).cpu().numpy()
-        return [Image.fromarray(image) for image in pixels]
+            raise InputError("the model has no autoencoder (vae/) to make pixels with; pass one with --decoder DIR")
+        pixels: Pixels = to_uint8(self.autoencoder.decode(self.checkpoint.latents(z)[self.decoded])).cpu().numpy()
+        return pixels
 
 
 def _whole(value: Any) -> int | None:
@@ -165,7 +172,7 @@ def _whole(value: Any) -> int | None:
 
 
 def _solver_settings(solver: Any) -> dict[str, Any]:
-    known = ("method", "steps", "atol", "rtol", "max_nfe", "adaptive", "breakpoints")
+    known = ("method", "steps", "grid", "atol", "rtol", "max_nfe", "adaptive", "breakpoints")
     if isinstance(solver, str):
         return {"method": solver}
     if not isinstance(solver, Mapping):

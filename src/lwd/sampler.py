@@ -1,6 +1,7 @@
 """From seeds to samples: field = rates x velocity, integrated over the global time."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from operator import index
 from typing import Any
 
@@ -12,6 +13,8 @@ from lwd.groups import Layout
 from lwd.path import Velocity
 from lwd.schedule.base import Schedule
 from lwd.solver import Field, Solution, solve
+
+PER_SAMPLE = ("z", "accepted_per_sample", "rejected_per_sample", "nfe_per_sample")
 
 
 def flow_field(velocity: Velocity, schedule: Schedule, layout: Layout, label: Tensor) -> Field:
@@ -54,13 +57,17 @@ def sample(
     breakpoints: Sequence[float] | None = None,
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
+    rows: int = 1,
     **options: Any,
 ) -> Solution:
     """One sample per seed: noise at tau = 0 carried to data at tau = 1 along `schedule` (Eq. inference-ode).
 
     The noise of a seed is the same for any batch size, order and device. labels: one for all, or one per seed.
     size: spatial shape of the state. breakpoints: by default the schedule's kinks and the guidance's interval edges;
-    () ignores them, as the reference code does. options go to `solve`: steps, atol, rtol, max_nfe, adaptive.
+    () ignores them, as the reference code does. options go to `solve`: steps, grid, atol, rtol, max_nfe, adaptive.
+
+    rows: fill the batch up to a multiple of it. Matrix products of one or two samples are rounded in another way; from
+    rows=8 on a sample has the same bits in any batch, with a fixed method or adaptive="sample" (`lwd sample` does so).
     """
     seeds = list(seeds)
     if not seeds:
@@ -74,10 +81,16 @@ def sample(
     if label.shape != (len(seeds),):
         raise InputError(f"{len(seeds)} seeds need one label or {len(seeds)} labels, got shape {tuple(label.shape)}")
     noise = seeded_noise(seeds, (layout.channels, *size), device).to(dtype)
+    # Under one step size for all, copies would have a say in it.
+    together = method == "dopri5" and options.get("adaptive") != "sample"
+    extra = 0 if together else -len(seeds) % rows
+    noise, label = (torch.cat([x, x[-1:].expand(extra, *x.shape[1:])]) for x in (noise, label))
     field = flow_field(velocity, schedule, layout, label)
     if breakpoints is None:
         breakpoints = field_breakpoints(velocity, schedule)
-    return solve(field, noise, method, breakpoints=breakpoints, **options)
+    solution = solve(field, noise, method, breakpoints=breakpoints, **options)
+    kept = {name: getattr(solution, name)[: len(seeds)] for name in PER_SAMPLE}
+    return replace(solution, **kept)
 
 
 def field_breakpoints(velocity: Velocity, schedule: Schedule) -> tuple[float, ...]:

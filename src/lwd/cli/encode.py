@@ -37,8 +37,9 @@ def run(arguments: argparse.Namespace) -> int:
     from tqdm import tqdm
 
     from lwd.data.catalog import open_source
-    from lwd.encode import Encoders, EncodeSettings, encode, load_compressor, process
+    from lwd.encode import Encoders, EncodeSettings, encode, load_compressor
     from lwd.files import check_writable, model_digest
+    from lwd.jobs import process
     from lwd.representations.encoders import choose_device, load_encoder
     from lwd.representations.texture import TextureAutoencoder
 

@@ -31,16 +31,17 @@ def frechet_from_moments(mean: Tensor, covariance: Tensor, other_mean: Tensor, o
 def root_trace(a: Tensor, b: Tensor) -> Tensor:
     """tr (a b)^(1/2) for symmetric positive semidefinite matrices.
 
-    With a = F F^T the eigenvalues of a b are those of F^T b F, which is symmetric: no general matrix root (scipy's is
-    far slower), and no imaginary parts to throw away.
+    With a = F F^T and b = G G^T it is the sum of the singular values of F^T G: no general matrix root (scipy's is far
+    slower) and no imaginary parts to throw away. Eigenvalues of a b would be exact only to the root of the precision.
     """
-    factor, problem = torch.linalg.cholesky_ex(a)
-    if problem:
-        values, vectors = torch.linalg.eigh((a + a.T) / 2)
-        factor = vectors * values.clamp(min=0).sqrt()
-    inner = factor.T @ b @ factor
-    values = torch.linalg.eigvalsh((inner + inner.T) / 2)
-    # Zero eigenvalues come out as rounding of either sign, whose roots would add up.
-    return (
-        torch.where(values > len(a) * torch.finfo(values.dtype).eps * values.max().clamp(min=0), values, 0).sqrt().sum()
-    )
+    return torch.linalg.svdvals(factor(a).T @ factor(b)).sum()
+
+
+def factor(matrix: Tensor) -> Tensor:
+    """F (d, r) with F F^T = matrix: Cholesky's, or the eigenvectors of its r eigenvalues above rounding."""
+    lower, problem = torch.linalg.cholesky_ex(matrix)
+    if not problem:
+        return lower
+    values, vectors = torch.linalg.eigh((matrix + matrix.T) / 2)
+    kept = values > len(values) * torch.finfo(values.dtype).eps * values.max().clamp(min=0)
+    return vectors[:, kept] * values[kept].sqrt()

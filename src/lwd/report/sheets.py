@@ -58,12 +58,17 @@ def contact_sheet(
     return Image.fromarray(np.concatenate([line for strip in strips for line in (strip, gap)][:-1]))
 
 
-def colours(latents: Tensor) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Three leading directions as red, green and blue: (b, c, h, w) -> (b, h, w, 3) uint8."""
+def colours(latents: Tensor, like: Tensor | None = None) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Three leading directions as red, green and blue: (b, c, h, w) -> (b, h, w, 3) uint8.
+
+    like: latents whose directions and range are used, so that pictures of several batches can be compared.
+    """
+    latents, like = latents.cpu(), latents.cpu() if like is None else like.cpu()
     channels = min(3, latents.shape[1])
-    shown = PCAFit().update(latents).finish(channels).encode(latents.double())
+    basis = PCAFit().update(like).finish(channels)
+    shown, scale = basis.encode(latents.double()), basis.encode(like.double())
     low, high = torch.quantile(
-        shown.transpose(0, 1).flatten(1)[:, :100_000], torch.tensor([0.02, 0.98]).double(), dim=1
+        scale.transpose(0, 1).flatten(1)[:, :100_000], torch.tensor([0.02, 0.98]).double(), dim=1
     )
     scaled = (shown - low[:, None, None]) / (high - low).clamp(min=1e-9)[:, None, None]
     scaled = scaled.expand(-1, 3, -1, -1) if channels == 1 else scaled

@@ -12,6 +12,8 @@ from lwd.errors import InputError, SolveError
 
 Field = Callable[[Tensor, Tensor], Tensor]
 """z (b, ...), tau (b,) float64 -> dz/dtau (b, ...)."""
+Watch = Callable[[float, Tensor], object]
+"""Called with tau and the state there."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class Solution:
     """The state at tau = 1 and what it cost.
 
     nfe counts calls of the field. accepted and rejected count steps; under per-sample control they are those of the
-    slowest sample, and the `_per_sample` tensors (b,) hold everyone's.
+    slowest sample. The `_per_sample` tensors (b,) hold everyone's, and the calls that each would have needed alone.
     """
 
     z: Tensor
@@ -39,6 +41,7 @@ class Solution:
     method: str
     accepted_per_sample: Tensor
     rejected_per_sample: Tensor
+    nfe_per_sample: Tensor
 
     def __repr__(self) -> str:
         steps = f"nfe={self.nfe}, accepted={self.accepted}, rejected={self.rejected}"
@@ -75,23 +78,44 @@ def cut(breakpoints: Sequence[float]) -> list[Piece]:
 
 def step_grid(steps: int | None, pieces: Sequence[Piece], method: str = "a fixed method") -> list[Piece]:
     """`steps` steps that stop at the end of every piece; equal within a piece, so that the largest is smallest."""
+    counts = share_steps(steps, [piece.end - piece.start for piece in pieces], method)
+    points = (
+        [piece.start + (piece.end - piece.start) * k / count for k in range(1, count)]
+        for piece, count in zip(pieces, counts, strict=True)
+    )
+    return [step for piece, inner in zip(pieces, points, strict=True) for step in _steps(piece, inner)]
+
+
+def given_grid(times: Sequence[float], pieces: Sequence[Piece]) -> list[Piece]:
+    """The steps between given times; they stop at the end of every piece too."""
+    points = [float(time) for time in times]
+    if len(points) < 2 or points[0] != 0 or points[-1] != 1 or any(not a < b for a, b in pairwise(points)):
+        raise InputError(f"grid holds increasing times from 0 to 1, for example (0, 0.4, 1), got {list(times)[:8]}")
+    # A point next to a kink is the kink: a step of 1e-13 would only cost evaluations.
+    inner = ([t for t in points if piece.start + 1e-12 < t < piece.end - 1e-12] for piece in pieces)
+    return [step for piece, ts in zip(pieces, inner, strict=True) for step in _steps(piece, ts)]
+
+
+def _steps(piece: Piece, inner: Sequence[float]) -> list[Piece]:
+    ends = [*inner, piece.end]
+    lasts = [*inner, piece.last]
+    return [Piece(*step) for step in zip([piece.start, *inner], ends, lasts, strict=True)]
+
+
+def share_steps(steps: int | None, lengths: Sequence[float], method: str = "a fixed method") -> list[int]:
+    """How many of `steps` each stretch gets: at least one, and so that the largest step is smallest."""
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
         raise InputError(f"{method} needs steps, a whole number >= 1, got {steps!r}")
-    if steps < len(pieces):
+    if steps < len(lengths):
         raise InputError(
-            f"steps={steps} cannot stop at all {len(pieces) - 1} breakpoints; use steps >= {len(pieces)}, "
+            f"steps={steps} cannot stop at all {len(lengths) - 1} breakpoints; use steps >= {len(lengths)}, "
             "or pass breakpoints=() to step across them"
         )
-    counts = [1] * len(pieces)
-    for _ in range(steps - len(pieces)):
-        sizes = [(piece.end - piece.start) / count for piece, count in zip(pieces, counts, strict=True)]
+    counts = [1] * len(lengths)
+    for _ in range(steps - len(lengths)):
+        sizes = [length / count for length, count in zip(lengths, counts, strict=True)]
         counts[sizes.index(max(sizes))] += 1
-    grid = []
-    for piece, count in zip(pieces, counts, strict=True):
-        points = [piece.start + (piece.end - piece.start) * k / count for k in range(count)] + [piece.end]
-        ends = [*points[1:-1], piece.last]
-        grid += [Piece(low, high, last) for (low, high), last in zip(pairwise(points), ends, strict=True)]
-    return grid
+    return counts
 
 
 class Counted:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lwd.errors import InputError, SolveError
-from lwd.solver.base import Counted, Piece, Solution, Tableau, choose, combine, full, stages
+from lwd.solver.base import Counted, Piece, Solution, Tableau, Watch, choose, combine, full, stages
 
 # Dormand & Prince 1980, 5(4), with Shampine's error weights; the seventh stage is the next step's first.
 DOPRI5 = Tableau(
@@ -63,20 +63,32 @@ class Control:
     @staticmethod
     def factor(ratio: Tensor, previous: Tensor, accepted: Tensor) -> Tensor:
         """What to multiply the step size with, given this step's error ratio and the last accepted one's."""
-        factor = 0.9 * ratio.clamp(min=1e-10) ** -0.18 * previous.clamp(min=1e-4) ** 0.03
-        factor = torch.where(accepted, factor, (0.9 * ratio**-0.2).clamp(max=0.9))
+        factor = 0.9 * _power(ratio.clamp(min=1e-10), -0.18) * _power(previous.clamp(min=1e-4), 0.03)
+        factor = torch.where(accepted, factor, (0.9 * _power(ratio, -0.2)).clamp(max=0.9))
         return torch.nan_to_num(factor, nan=0.2, posinf=10.0).clamp(0.2, 10.0)
 
 
-def solve_dopri5(field: Counted, z: Tensor, pieces: list[Piece], control: Control) -> Solution:
+def _power(x: Tensor, exponent: float) -> Tensor:
+    """x ** exponent, (b,), the same to the bit whatever b: the rest after whole vectors of 16 is rounded otherwise."""
+    return torch.cat([x, x.new_ones(-len(x) % 16)]).pow(exponent)[: len(x)]
+
+
+def solve_dopri5(
+    field: Counted, z: Tensor, pieces: list[Piece], control: Control, watch: Watch | None = None
+) -> Solution:
+    """Cross the pieces one after the other; `watch` sees the state at the end of each."""
     rows = 1 if control.adaptive == "batch" else len(z)
     accepted = torch.zeros(rows, dtype=torch.int64, device=z.device)
     rejected, h = torch.zeros_like(accepted), None
     for piece in pieces:
         z, h, plus, minus = _dopri5_piece(field, z, piece, h, control)
         accepted, rejected = accepted + plus, rejected + minus
+        if watch:
+            watch(piece.end, z)
     counts = accepted.expand(len(z)).clone(), rejected.expand(len(z)).clone()
-    return Solution(z, field.nfe, int(accepted.max()), int(rejected.max()), "dopri5", *counts)
+    # Alone, a sample needs the first slope of each piece, one more for the first step size, and six a step.
+    calls = len(pieces) + 1 + 6 * (counts[0] + counts[1])
+    return Solution(z, field.nfe, int(accepted.max()), int(rejected.max()), "dopri5", *counts, calls)
 
 
 def _dopri5_piece(

@@ -1,0 +1,64 @@
+"""The paper's Figure 1: what the groups look like along tau, beside the clocks that they follow."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from lwd.path import Velocity
+from lwd.pipeline import LWDPipeline
+from lwd.report.plots import draw_clocks, new_figure
+from lwd.report.sheets import colours
+from lwd.sampler import field_breakpoints, sample, seeded_noise
+
+MARKS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+
+
+def states_along(
+    pipe: LWDPipeline, velocity: Velocity, seeds: Sequence[int], labels: Sequence[int], marks: Sequence[float] = MARKS
+) -> dict[float, Tensor]:
+    """The state at each of `marks` (from 0 to 1), by dopri5 with a step size for each sample."""
+    c, found = pipe.checkpoint, dict[float, Tensor]()
+    kinks = field_breakpoints(velocity, c.schedule)
+    wanted = sorted({*(mark for mark in marks if 0 < mark < 1), *kinks})
+    options: dict[str, Any] = {"size": c.config.grid, "device": next(c.velocity.parameters()).device}
+    options |= {"adaptive": "sample", "breakpoints": wanted, "watch": found.__setitem__}
+    found[0.0] = seeded_noise(seeds, (c.layout.channels, *c.config.grid), options["device"])
+    sample(velocity, c.schedule, c.layout, seeds=seeds, labels=labels, **options)
+    return {mark: found[mark] for mark in sorted(marks)}
+
+
+def plot_trajectory(
+    pipe: LWDPipeline, velocity: Velocity, seeds: Sequence[int], labels: Sequence[int], marks: Sequence[float] = MARKS
+) -> Figure:
+    """For each seed: the decoded texture state and the other groups in colours at every mark, and the clocks."""
+    states = states_along(pipe, velocity, seeds, labels, marks)
+    layout, schedule = pipe.checkpoint.layout, pipe.checkpoint.schedule
+    rows: dict[str, list[Any]] = {f"{pipe.decoded}, decoded": [pipe.decode(z) for z in states.values()]}
+    last = layout.split(states[max(states)])
+    for name in layout.names:
+        if name != pipe.decoded:
+            rows[f"{name}, in colours"] = [colours(layout.split(z)[name], last[name]) for z in states.values()]
+    height, count = len(rows) * len(seeds), len(states)
+    figure = new_figure(1.25 * count + 4.6, max(3.9, 1.25 * height + 0.4))
+    left, right = figure.subfigures(1, 2, width_ratios=(1.25 * count, 4.6), squeeze=False)[0]
+    axes = left.subplots(height, count, squeeze=False)
+    for i in range(len(seeds)):
+        for j, (title, pictures) in enumerate(rows.items()):
+            line = axes[i * len(rows) + j]
+            line[0].set_ylabel(title, fontsize=7)
+            for axis, picture in zip(line, pictures, strict=True):
+                axis.imshow(picture[i], interpolation="nearest")
+                axis.set(xticks=[], yticks=[])
+    for axis, mark in zip(axes[0], states, strict=True):
+        axis.set_title(f"τ = {mark:g}", fontsize=8)
+    clocks: Axes = right.subplots()
+    draw_clocks(clocks, {"this model": schedule})
+    for mark in states:
+        clocks.axvline(mark, color="#999", linestyle="--", linewidth=0.7)
+        times = schedule.times(torch.tensor([mark], dtype=torch.float64))[0].detach()
+        clocks.plot([mark] * len(times), times, "o", color="#333", markersize=3)
+    return figure
