@@ -130,7 +130,7 @@ def test_other_settings_do_not_mix(tmp_path):
         encode(pictures(seed=1), tmp_path / "s", encoders(), SETTINGS)
     (tmp_path / "t").mkdir()
     (tmp_path / "t" / "x.safetensors").write_bytes(b"")
-    with pytest.raises(lwd.InputError, match="shards of something else"):
+    with pytest.raises(lwd.InputError, match="holds something else"):
         encode(pictures(), tmp_path / "t", encoders(), SETTINGS)
 
 

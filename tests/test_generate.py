@@ -17,10 +17,11 @@ from PIL import Image
 import lwd
 from lwd import LWDPipeline
 from lwd.cli import main
-from lwd.generate import Generator, SampleSettings, generate, open_generator
+from lwd.generator import Generator, SampleSettings, open_generator
 from lwd.placement import place
 from lwd.report.trajectory import states_along
 from lwd.representations.texture import PatchAutoencoder
+from lwd.samples import generate
 from reference import busy_network, small_config
 from strategies import small_mixture
 
@@ -111,7 +112,7 @@ def test_only_the_asked_kinds_are_written(tmp_path):
     assert sorted(p.name for p in (tmp_path / "b").iterdir()) == ["grid.png", "images", "manifest.json"]
 
 
-def test_guidance_is_the_samplers(tmp_path):
+def test_guidance_is_the_samplers():
     """Oracle: `lwd.sample` of the guided velocity by hand, with a scale and an interval by group."""
     pipe, weak = pipeline(), pipeline(seed=5)
     scale, interval = {"texture": 1.7}, {"texture": (0.2, 0.9)}
@@ -218,9 +219,9 @@ def test_a_model_without_decoder_or_with_another_schedule_is_refused(tmp_path):
 
 SLOWED = """
 import sys, time
-from lwd import generate
-draw = generate.Generator.draw
-generate.Generator.draw = lambda *a: (time.sleep(0.03), draw(*a))[1]
+from lwd import generator
+draw = generator.Generator.draw
+generator.Generator.draw = lambda *a: (time.sleep(0.03), draw(*a))[1]
 from lwd.cli import main
 sys.exit(main(sys.argv[1:]))
 """

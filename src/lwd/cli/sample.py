@@ -41,8 +41,9 @@ def run(arguments: argparse.Namespace) -> int:
     from tqdm import tqdm
 
     from lwd.files import check_writable
-    from lwd.generate import SampleSettings, generate, open_generator
+    from lwd.generator import SampleSettings, open_generator
     from lwd.jobs import process
+    from lwd.samples import generate
 
     a = arguments
     settings = SampleSettings(
@@ -73,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _pictures(generator: Any, out: str, only: bool, trajectory: bool) -> None:
-    from lwd.generate import draw_grid
+    from lwd.generator import draw_grid
     from lwd.report.plots import save_figure
     from lwd.report.sheets import save_sheet
     from lwd.report.trajectory import plot_trajectory

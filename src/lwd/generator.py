@@ -1,0 +1,164 @@
+"""A model ready to draw: every sample is a function of its number, in whatever batch it is drawn."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+
+from lwd.checkpoint import locate
+from lwd.data.pictures import tile
+from lwd.errors import InputError, nearest
+from lwd.files import model_digest, read_json
+from lwd.guidance import Interval, Scale
+from lwd.jobs import threads
+from lwd.path import Velocity
+from lwd.pipeline import LWDPipeline, Pixels
+from lwd.placement import UNIFORM, place
+from lwd.representations.encoders import choose_device
+from lwd.representations.texture import TextureAutoencoder
+from lwd.sampler import sample
+from lwd.solver import METHODS
+from lwd.solver.fixed import METHODS as FIXED_METHODS
+
+ROWS = 8
+"""The network always sees a multiple of so many samples: see `lwd.sample`."""
+KINDS = ("png", "npz")
+
+
+@dataclass(frozen=True)
+class SampleSettings:
+    """What to draw and how; with one kind of processor the same settings give the same bytes."""
+
+    count: int = 64
+    seed: int = 0
+    """Image i has the seed `seed + i` and the i-th of the labels, which go round."""
+    labels: tuple[int, ...] = ()
+    """Empty: every class in turn."""
+    solver: str = "dopri5"
+    steps: int | None = None
+    placement: str = UNIFORM
+    atol: float | None = None
+    rtol: float | None = None
+    scale: Scale | None = None
+    interval: Interval | None = None
+    kinds: tuple[str, ...] = KINDS
+    batch: int = 64
+    threads: int = 2
+
+    def __post_init__(self) -> None:
+        for name in ("count", "batch", "threads"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not 0 <= self.seed < 2**62:
+            raise InputError(f"the seed is a whole number from 0 to 2^62 - 1, got {self.seed}")
+        if not self.kinds or not set(self.kinds) <= set(KINDS):
+            raise InputError(
+                f"samples are written as {', '.join(KINDS)} or both, got {', '.join(self.kinds) or 'none'}"
+            )
+        if self.solver not in METHODS:
+            raise InputError(f"there is no solver {self.solver!r}; {nearest(self.solver, METHODS)}")
+        if self.solver not in FIXED_METHODS and (self.steps or self.placement != UNIFORM):
+            given = "steps" if self.steps else "placement"
+            raise InputError(f"{given} has no effect on {self.solver}; choose a solver of {', '.join(FIXED_METHODS)}")
+        for name in ("rtol", "atol"):
+            if self.solver in FIXED_METHODS and getattr(self, name) is not None:
+                raise InputError(f"{name} has no effect on {self.solver}, which takes steps; use --solver dopri5")
+        if self.solver in FIXED_METHODS and not self.steps:
+            raise InputError(f"{self.solver} needs --steps, for example --steps 20")
+
+
+@dataclass(frozen=True)
+class Generator:
+    """A model, its guide and the settings; `record` says for the manifest which files they were."""
+
+    pipe: LWDPipeline
+    settings: SampleSettings
+    guide: Any = None
+    record: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.pipe.check_labels(self.settings.labels)
+        if self.pipe.autoencoder is None:
+            raise InputError("the model has no autoencoder (vae/) to make pixels with; pass one with --decoder DIR")
+        self.velocity()
+
+    def velocity(self) -> Velocity:
+        return self.pipe.guided(self.guide, self.settings.scale, self.settings.interval)
+
+    def labels(self) -> list[int]:
+        """One label for each image."""
+        choice = self.settings.labels or range(self.pipe.checkpoint.config.classes)
+        return [choice[i % len(choice)] for i in range(self.settings.count)]
+
+    def solver(self) -> dict[str, Any]:
+        """Options for `sample`; where a placement is asked for, the times are found here (on a calibration batch)."""
+        s, c = self.settings, self.pipe.checkpoint
+        if s.solver not in FIXED_METHODS:
+            options = {"atol": s.atol, "rtol": s.rtol}
+            return {"method": s.solver, "adaptive": "sample"} | {k: v for k, v in options.items() if v is not None}
+        if s.placement == UNIFORM:
+            return {"method": s.solver, "steps": s.steps}
+        assert s.steps
+        labels = s.labels or tuple(range(c.config.classes))
+        where: dict[str, Any] = {"size": c.config.grid, "labels": labels, "device": self.device}
+        times = place(s.placement, s.steps, s.solver, self.velocity(), c.schedule, c.layout, **where)
+        return {"method": s.solver, "grid": list(times)}
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.pipe.checkpoint.velocity.parameters()).device
+
+    def draw(self, low: int, high: int, solver: Mapping[str, Any]) -> tuple[Pixels, list[int]]:
+        """Images low to high - 1, and the evaluations that each of them took."""
+        c = self.pipe.checkpoint
+        seeds, labels = range(self.settings.seed + low, self.settings.seed + high), self.labels()[low:high]
+        place: dict[str, Any] = {"size": c.config.grid, "device": self.device, "rows": ROWS}
+        solution = sample(self.velocity(), c.schedule, c.layout, seeds=seeds, labels=labels, **place, **solver)
+        # The decoder too must not see the batch's size.
+        extra = -len(seeds) % ROWS
+        z = torch.cat([solution.z, solution.z[-1:].expand(extra, -1, -1, -1)])
+        return self.pipe.decode(z)[: len(seeds)], solution.nfe_per_sample.tolist()
+
+
+def draw_grid(generator: Generator) -> Image.Image:
+    """The first images (up to 64) as one picture, without any other file."""
+    with threads(generator.settings.threads):
+        solver, count = generator.solver(), min(64, generator.settings.count)
+        return Image.fromarray(tile(generator.draw(0, count, solver)[0], generator.labels()))
+
+
+def open_generator(
+    model: str | os.PathLike[str],
+    settings: SampleSettings,
+    guide: str | None = None,
+    decoder: str | None = None,
+    device: str | None = None,
+) -> Generator:
+    """From names on the command line: a model, a guide's directory or `null`, a decoder's directory."""
+    where = choose_device(device)
+    pipe, record = _open(model, where)
+    about: dict[str, Any] = {"model": record}
+    if decoder is not None:
+        pipe = LWDPipeline(pipe.checkpoint, TextureAutoencoder.load(decoder).to(where).eval())
+        about["decoder"] = {"name": Path(decoder).resolve().name, "digest": model_digest(decoder)}
+    weak: Any = guide
+    if guide not in (None, "null"):
+        weak, about["guide"] = _open(str(guide), where)
+    elif guide:
+        about["guide"] = {"name": "null"}
+    return Generator(pipe, settings, weak, about)
+
+
+def _open(name: str | os.PathLike[str], device: torch.device) -> tuple[LWDPipeline, dict[str, Any]]:
+    pipe = LWDPipeline.from_pretrained(name, device)
+    record: dict[str, Any] = {"name": str(name), "schedule": pipe.checkpoint.schedule.to_dict()}
+    if Path(name).is_dir():
+        directory = locate(name)
+        record |= {"digest": model_digest(directory)}
+        if (directory / "state.json").is_file():
+            record["step"] = read_json(directory / "state.json").get("step")
+    return pipe, record
