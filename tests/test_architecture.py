@@ -42,7 +42,8 @@ ALLOWED = {
     "train": BASE | CORE | {"weights", "models", "representations", "data", "checkpoint", "config"},
     "report": BASE | CORE | {"models", "representations", "data", "pipeline", "train"},
     "stages": BASE | CORE | MODELS | {"data", "config", "train", "report"},
-    "generate": BASE | CORE | MODELS | {"data", "jobs"},
+    "generator": BASE | CORE | MODELS | {"data", "jobs"},
+    "samples": BASE | {"data", "jobs", "generator"},
     "demo": BASE | CORE | {"models", "report"},
     "cli": BASE
     | CORE
@@ -59,7 +60,8 @@ ALLOWED = {
         "stages",
         "train",
         "metrics",
-        "generate",
+        "generator",
+        "samples",
         "jobs",
     },
 }
