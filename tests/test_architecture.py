@@ -43,6 +43,7 @@ ALLOWED = {
     "report": BASE | CORE | {"models", "representations", "data", "pipeline", "train"},
     "stages": BASE | CORE | MODELS | {"data", "config", "train", "report"},
     "generator": BASE | CORE | MODELS | {"data", "jobs"},
+    "evaluation": BASE | {"data", "jobs", "metrics", "representations", "report", "weights"},
     "samples": BASE | {"data", "jobs", "generator"},
     "demo": BASE | CORE | {"models", "report"},
     "cli": BASE
@@ -62,6 +63,7 @@ ALLOWED = {
         "metrics",
         "generator",
         "samples",
+        "evaluation",
         "jobs",
     },
 }

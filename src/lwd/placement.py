@@ -85,7 +85,7 @@ def optimised(
     method: str,
     breakpoints: Sequence[float] = (),
     starts: Sequence[tuple[float, ...]] = (),
-    budget: int = 2000,
+    budget: int = 800,
 ) -> tuple[float, ...]:
     """The times with the smallest error at tau = 1 on the calibration batch z, by search from the best start.
 

@@ -72,14 +72,7 @@ def sample(
     seeds = list(seeds)
     if not seeds:
         raise InputError("sample needs at least one seed, for example seeds=range(8)")
-    label = torch.as_tensor(labels)
-    if label.is_floating_point() or label.is_complex():
-        raise InputError(f"labels are whole numbers, got {label.dtype}")
-    label = label.to(device, torch.int64)
-    if label.ndim == 0:
-        label = label.expand(len(seeds))
-    if label.shape != (len(seeds),):
-        raise InputError(f"{len(seeds)} seeds need one label or {len(seeds)} labels, got shape {tuple(label.shape)}")
+    label = _labels(labels, len(seeds)).to(device)
     noise = seeded_noise(seeds, (layout.channels, *size), device).to(dtype)
     # Under one step size for all, copies would have a say in it.
     together = method == "dopri5" and options.get("adaptive") != "sample"
@@ -91,6 +84,18 @@ def sample(
     solution = solve(field, noise, method, breakpoints=breakpoints, **options)
     kept = {name: getattr(solution, name)[: len(seeds)] for name in PER_SAMPLE}
     return replace(solution, **kept)
+
+
+def _labels(labels: int | Sequence[int] | Tensor, count: int) -> Tensor:
+    label = torch.as_tensor(labels)
+    if label.is_floating_point() or label.is_complex():
+        raise InputError(f"labels are whole numbers, got {label.dtype}")
+    label = label.to(torch.int64)
+    if label.ndim == 0:
+        label = label.expand(count)
+    if label.shape != (count,):
+        raise InputError(f"{count} seeds need one label or {count} labels, got shape {tuple(label.shape)}")
+    return label
 
 
 def field_breakpoints(velocity: Velocity, schedule: Schedule) -> tuple[float, ...]:

@@ -12,7 +12,7 @@ from PIL import Image
 import lwd
 from lwd.cli import main
 from lwd.data import cifar
-from lwd.data.sources import ArraySource, BadImage, FolderSource, _rgb, center_crop, leave_out, source_digest
+from lwd.data.sources import ArraySource, BadImage, FolderSource, as_rgb, center_crop, leave_out, source_digest
 
 
 def picture(colour, size=(8, 6)):
@@ -68,9 +68,9 @@ def test_sixteen_bits_are_scaled_to_eight(tmp_path):
     assert (found.shape, found.dtype) == ((256, 256, 3), np.uint8)
     assert np.array_equal(found[:, :, 1], np.round(ramp / 257))
     with pytest.raises(ValueError, match="floating-point"):
-        _rgb(Image.fromarray(ramp.astype(np.float32)))
+        as_rgb(Image.fromarray(ramp.astype(np.float32)))
     with pytest.raises(ValueError, match="more than 16 bits"):
-        _rgb(Image.fromarray((ramp * 3).astype(np.int32)))
+        as_rgb(Image.fromarray((ramp * 3).astype(np.int32)))
 
 
 def test_subsets_and_digests():

@@ -136,7 +136,7 @@ class FolderSource:
         path = self.root / self.files[index]
         try:
             with Image.open(path) as picture:
-                return _rgb(picture)
+                return as_rgb(picture)
         except (OSError, UnidentifiedImageError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
             reason = str(error) or type(error).__name__
             raise BadImage(f"{path} is not a readable image ({reason})", self.files[index]) from error
@@ -169,7 +169,7 @@ def _images_below(root: Path, folder: str, above: tuple[str, ...] = ()) -> Itera
                 yield name
 
 
-def _rgb(picture: Image.Image) -> Pixels:
+def as_rgb(picture: Image.Image) -> Pixels:
     """8-bit RGB; 16-bit grey is scaled (Pillow's own conversion would cut it off at white)."""
     if picture.mode != "I" and not picture.mode.startswith("I;16"):
         if picture.mode == "F":

@@ -1,5 +1,7 @@
 """Fréchet distance between Gaussians: |m1 - m2|^2 + tr(S1 + S2 - 2 (S1 S2)^(1/2))."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -24,17 +26,23 @@ def frechet_from_moments(mean: Tensor, covariance: Tensor, other_mean: Tensor, o
         raise InputError(f"two means (d,) and covariances (d, d) of one d are needed, got {shapes}")
     if not all(torch.isfinite(x).all() for x in (m1, s1, m2, s2)):
         raise InputError("means or covariances hold NaN or infinity")
-    distance = (m1 - m2).square().sum() + s1.trace() + s2.trace() - 2 * root_trace(s1, s2)
-    return max(float(distance), 0.0)
+    return frechet_to(m1, s1)(m2, s2)
 
 
-def root_trace(a: Tensor, b: Tensor) -> Tensor:
-    """tr (a b)^(1/2) for symmetric positive semidefinite matrices.
+def frechet_to(mean: Tensor, covariance: Tensor) -> Callable[[Tensor, Tensor], float]:
+    """The distance to one reference, whose factor is computed once, as a function of another mean and covariance.
 
-    With a = F F^T and b = G G^T it is the sum of the singular values of F^T G: no general matrix root (scipy's is far
-    slower) and no imaginary parts to throw away. Eigenvalues of a b would be exact only to the root of the precision.
+    With S1 = F F^T and S2 = G G^T, tr (S1 S2)^(1/2) is the sum of the singular values of F^T G: no general matrix root
+    (scipy's is far slower) and no imaginary parts to throw away. Eigenvalues of S1 S2 would be exact only to the root
+    of the precision.
     """
-    return torch.linalg.svdvals(factor(a).T @ factor(b)).sum()
+    root, trace = factor(covariance), covariance.trace()
+
+    def distance(other_mean: Tensor, other_covariance: Tensor) -> float:
+        cross = torch.linalg.svdvals(root.T @ factor(other_covariance)).sum()
+        return max(float((mean - other_mean).square().sum() + trace + other_covariance.trace() - 2 * cross), 0.0)
+
+    return distance
 
 
 def factor(matrix: Tensor) -> Tensor:

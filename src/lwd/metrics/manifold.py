@@ -14,6 +14,18 @@ CHUNK = 2**27
 
 def precision_recall(ref: Tensor, sample: Tensor, k: int = 3) -> tuple[float, float]:
     """Share of samples inside the reference's balls, and of references inside the samples' (Kynkäänniemi 2019)."""
+    precise, recalled = precise_and_recalled(ref, sample, k)
+    return float(precise.mean()), float(recalled.mean())
+
+
+def density_coverage(ref: Tensor, sample: Tensor, k: int = 5) -> tuple[float, float]:
+    """Reference balls per sample over k, and the share of reference balls with a sample inside (Naeem 2020)."""
+    dense, covered = dense_and_covered(ref, sample, k)
+    return float(dense.mean()), float(covered.mean())
+
+
+def precise_and_recalled(ref: Tensor, sample: Tensor, k: int = 3) -> tuple[Tensor, Tensor]:
+    """0 or 1 for each sample (inside a ball of the reference) and for each reference (inside a ball of the samples)."""
     ref, sample = _pair(ref, sample, k)
     ref_radii, sample_radii = radii(ref, k), radii(sample, k)
     precise = torch.zeros(len(sample), dtype=torch.bool)
@@ -21,18 +33,19 @@ def precision_recall(ref: Tensor, sample: Tensor, k: int = 3) -> tuple[float, fl
     for rows, squared in blocks(ref, sample):
         precise |= (squared <= ref_radii[rows, None]).any(0)
         recalled[rows] = (squared <= sample_radii).any(1)
-    return float(precise.double().mean()), float(recalled.double().mean())
+    return precise.double(), recalled.double()
 
 
-def density_coverage(ref: Tensor, sample: Tensor, k: int = 5) -> tuple[float, float]:
-    """Reference balls per sample over k, and the share of reference balls with a sample inside (Naeem 2020)."""
+def dense_and_covered(ref: Tensor, sample: Tensor, k: int = 5) -> tuple[Tensor, Tensor]:
+    """Balls of the reference around each sample over k, and 0 or 1 for each reference ball (a sample inside)."""
     ref, sample = _pair(ref, sample, k)
-    ref_radii, inside, covered = radii(ref, k), 0, 0
+    ref_radii, inside = radii(ref, k), torch.zeros(len(sample), dtype=torch.float64)
+    covered = torch.zeros(len(ref), dtype=torch.float64)
     for rows, squared in blocks(ref, sample):
         hits = squared < ref_radii[rows, None]
-        inside += int(hits.sum())
-        covered += int(hits.any(1).sum())
-    return inside / (k * len(sample)), covered / len(ref)
+        inside += hits.sum(0)
+        covered[rows] = hits.any(1).double()
+    return inside / k, covered
 
 
 def radii(points: Tensor, k: int) -> Tensor:

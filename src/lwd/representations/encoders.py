@@ -66,15 +66,23 @@ class PatchEncoder(nn.Module):
         return f"{self.model.config.model_type} (weights {self.checksum}), final layer, {self.resolution} px"
 
     def forward(self, images: Tensor) -> Tensor:
+        side = self.resolution // self.patch
+        return self.tokens(images)[:, self.prefix :].transpose(1, 2).reshape(len(images), -1, side, side)
+
+    def summary(self, images: Tensor) -> Tensor:
+        """The class token: what Fréchet distances on DINOv2 are computed from."""
+        return self.tokens(images)[:, 0]
+
+    def tokens(self, images: Tensor) -> Tensor:
+        """Final hidden states: class token, registers, patches."""
         size = (self.resolution, self.resolution)
         if images.shape[-2:] != size:
             images = interpolate(images, size, mode="bicubic", antialias=True, align_corners=False)
         pixels = ((images + 1) / 2 - self.mean) / self.std
         # DINOv2 always interpolates its position table to the image; CLIP must be asked.
         extra = {"interpolate_pos_encoding": True} if "clip" in self.model.config.model_type else {}
-        tokens: Tensor = self.model(pixels, **extra).last_hidden_state[:, self.prefix :]
-        side = self.resolution // self.patch
-        return tokens.transpose(1, 2).reshape(len(images), -1, side, side)
+        tokens: Tensor = self.model(pixels, **extra).last_hidden_state
+        return tokens
 
 
 class CallableEncoder:

@@ -1,0 +1,187 @@
+"""What networks see in a set of images: one pass, in blocks that survive a kill, cached by content."""
+
+import hashlib
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lwd.data.pictures import ArrayFile, Pictures
+from lwd.errors import InputError
+from lwd.files import alone, cache_dir, model_digest
+from lwd.metrics.inception_weights import load_inception
+from lwd.metrics.moments import Moments
+from lwd.representations.encoders import SemanticEncoder, load_encoder, move
+from lwd.representations.texture import from_uint8
+from lwd.weights import read_safetensors, write_safetensors
+
+BLOCK = 500
+"""Images between two writes: what a kill can lose."""
+PARTS = 10
+"""Interleaved parts of a set, to leave out in turn."""
+POOL, SPATIAL, PROBABILITIES, ENCODER = "pool", "spatial", "probabilities", "encoder"
+KEPT = (POOL, PROBABILITIES)
+"""Kept by row; of the others only moments are."""
+
+
+class Network(Protocol):
+    """uint8 images (b, h, w, 3) -> features by name, (b, d) each."""
+
+    @property
+    def identity(self) -> str: ...
+
+    def __call__(self, images: Tensor) -> dict[str, Tensor]: ...
+
+
+class InceptionNetwork:
+    """FID's network: pool, spatial and, if its weights have a classifier, probabilities."""
+
+    def __init__(self, device: torch.device, cache: Path | None = None) -> None:
+        self.network = load_inception(cache).to(device)
+        self.identity = f"Inception of 2015-12-05 (files {model_digest((cache or cache_dir()) / 'inception')})"
+
+    @property
+    def scores(self) -> bool:
+        """Whether the Inception Score can be computed."""
+        return self.network.head is not None
+
+    def __call__(self, images: Tensor) -> dict[str, Tensor]:
+        seen = self.network(images)
+        found = {POOL: seen.pool, SPATIAL: seen.spatial}
+        return found if seen.probabilities is None else found | {PROBABILITIES: seen.probabilities}
+
+
+class EncoderNetwork:
+    """Any encoder of ours: a transformer's class token, or the mean over positions."""
+
+    def __init__(self, spec: str, device: torch.device, cache: Path | None = None) -> None:
+        self.encoder: SemanticEncoder = load_encoder(spec, cache)
+        move(self.encoder, device)
+        self.identity = self.encoder.identity
+
+    @torch.no_grad()
+    def __call__(self, images: Tensor) -> dict[str, Tensor]:
+        pixels = from_uint8(images)
+        whole = getattr(self.encoder, "summary", None)
+        return {ENCODER: whole(pixels) if whole is not None else self.encoder(pixels).mean((2, 3))}
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A set of images as networks see it; rows (n, d) float32 of some features, moments of all in interleaved parts."""
+
+    name: str
+    count: int
+    rows: Mapping[str, Tensor]
+    parts: Mapping[str, Sequence[Moments]]
+
+    def moments(self, feature: str, without: int | None = None) -> Moments:
+        """Of all images, or with one part left out."""
+        total = Moments()
+        for number, part in enumerate(self.parts[feature]):
+            if number != without:
+                total.merge(part)
+        return total
+
+
+def look(
+    images: Pictures,
+    networks: Sequence[Network],
+    device: torch.device | str = "cpu",
+    batch: int = 25,
+    progress: Callable[[int], object] | None = None,
+    cache: Path | None = None,
+) -> Seen:
+    """Show every image once to all networks. A block that was seen before, by these networks, is not looked at again.
+
+    What was seen lies in the cache under the images' content and stays there until `forget`.
+    """
+    if len(images) < PARTS:
+        raise InputError(f"{images.name} has {len(images)} images; metrics need at least {PARTS}")
+    folder = _folder(images, networks, cache)
+    batch = max(n for n in range(1, min(max(batch, 1), BLOCK) + 1) if BLOCK % n == 0)
+    with alone(folder):
+        count = -(-len(images) // BLOCK)
+        done = 0
+        while done < count and _whole(folder / f"{done:05}.safetensors"):
+            done += 1
+        if progress is not None:
+            progress(min(done * BLOCK, len(images)))
+        stream = images.batches(batch, done * BLOCK) if done < count else iter(())
+        for number in range(done, count):
+            size = min(BLOCK, len(images) - number * BLOCK)
+            block = _block(stream, size, networks, device, progress)
+            write_safetensors(folder / f"{number:05}.safetensors", block)
+        return _gather(images, folder, count)
+
+
+def _block(stream: Any, size: int, networks: Sequence[Network], device: Any, progress: Any) -> dict[str, Tensor]:
+    found: dict[str, list[Tensor]] = {}
+    while size > 0:
+        pixels = next(stream)
+        images = torch.from_numpy(np.array(pixels)).to(device)
+        for network in networks:
+            for name, values in network(images).items():
+                found.setdefault(name, []).append(values.float().cpu())
+        size -= len(pixels)
+        if progress is not None:
+            progress(len(pixels))
+    return {name: torch.cat(values).contiguous() for name, values in found.items()}
+
+
+def _gather(images: Pictures, folder: Path, count: int) -> Seen:
+    rows: dict[str, list[Tensor]] = {}
+    parts: dict[str, list[Moments]] = {}
+    for number in range(count):
+        for name, values in read_safetensors(folder / f"{number:05}.safetensors").items():
+            if not torch.isfinite(values).all():
+                raise InputError(f"{images.name}: the features {name!r} hold NaN or infinity")
+            if name in KEPT:
+                rows.setdefault(name, []).append(values)
+            if name != PROBABILITIES:
+                groups = parts.setdefault(name, [Moments() for _ in range(PARTS)])
+                for i, group in enumerate(groups):
+                    # BLOCK is a multiple of PARTS: row i of a block is row i of the set, modulo PARTS.
+                    if len(values[i::PARTS]):
+                        group.update(values[i::PARTS])
+    return Seen(images.name, len(images), {name: torch.cat(blocks) for name, blocks in rows.items()}, parts)
+
+
+def forget(images: Pictures, networks: Sequence[Network], cache: Path | None = None) -> None:
+    """Remove what `look` kept of a set."""
+    with suppress(OSError):
+        shutil.rmtree(_folder(images, networks, cache))
+
+
+def _folder(images: Pictures, networks: Sequence[Network], cache: Path | None) -> Path:
+    key = hashlib.sha256("\n".join([images.digest, *(n.identity for n in networks)]).encode()).hexdigest()[:20]
+    return (cache or cache_dir()) / "features" / key
+
+
+def _whole(path: Path) -> bool:
+    try:
+        return bool(read_safetensors(path))
+    except InputError:
+        return False
+
+
+def given_moments(images: Pictures) -> dict[str, tuple[Tensor, Tensor]]:
+    """Moments that came with an ADM reference file: pool from mu, sigma; spatial from mu_s, sigma_s."""
+    if not isinstance(images, ArrayFile):
+        return {}
+    found = {name: torch.from_numpy(value) for name, value in images.moments().items()}
+    pairs = {POOL: ("mu", "sigma"), SPATIAL: ("mu_s", "sigma_s")}
+    out = {}
+    for feature, (mean, covariance) in pairs.items():
+        if mean in found and covariance in found:
+            m, s = found[mean], found[covariance]
+            if m.ndim != 1 or s.shape != (len(m), len(m)):
+                raise InputError(f"{images.path}: {mean} {tuple(m.shape)} and {covariance} {tuple(s.shape)} do not fit")
+            out[feature] = (m, s)
+    return out

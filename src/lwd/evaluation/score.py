@@ -1,0 +1,169 @@
+"""Metrics of samples against a reference, with standard errors: what ADM's evaluator reports, and more."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lwd.evaluation.features import ENCODER, PARTS, POOL, PROBABILITIES, SPATIAL, Seen
+from lwd.metrics import inception_score, kid
+from lwd.metrics.frechet import frechet_to
+from lwd.metrics.kernel import kid_without
+from lwd.metrics.manifold import dense_and_covered, precise_and_recalled
+
+ENOUGH = 10_000
+TITLES = {
+    "fid": "FID",
+    "sfid": "sFID",
+    "inception_score": "Inception Score",
+    "precision": "precision",
+    "recall": "recall",
+    "kid": "KID",
+    "density": "density",
+    "coverage": "coverage",
+    "frechet": "Fréchet distance (encoder)",
+}
+NO_HEAD = "the Inception weights have no classifier; run: lwd data fetch inception --from head"
+NO_IMAGES = "the reference holds moments but no images"
+NO_INCEPTION = "Inception's weights are not there; run: lwd data fetch inception"
+SKIPPED = "left out (--skip-inception)"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number and its standard error."""
+
+    value: float
+    error: float
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What could be computed, and for the rest why not."""
+
+    metrics: Mapping[str, Metric]
+    unavailable: Mapping[str, str]
+    warnings: Sequence[str] = field(default_factory=tuple)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The other side: moments by feature, and rows where it has images."""
+
+    name: str
+    count: int
+    moments: Mapping[str, tuple[Tensor, Tensor]]
+    rows: Mapping[str, Tensor]
+
+    @classmethod
+    def of(cls, seen: Seen | None, given: Mapping[str, tuple[Tensor, Tensor]], name: str) -> "Reference":
+        """Moments that came with the file go before our own."""
+        own = (
+            {feature: (m.mean, m.covariance) for feature in seen.parts for m in [seen.moments(feature)]} if seen else {}
+        )
+        return cls(name, seen.count if seen else 0, {**own, **given}, seen.rows if seen else {})
+
+
+def score(samples: Seen, reference: Reference, why: str = NO_INCEPTION, shuffle: bool = False) -> Scores:
+    """All metrics that the features allow. why: what to say where Inception's features are missing.
+
+    shuffle: put the rows in a random order before the Inception Score, which is of consecutive rows.
+    """
+    found: dict[str, Metric] = {}
+    missing: dict[str, str] = {}
+    for name, feature in (("fid", POOL), ("sfid", SPATIAL), ("frechet", ENCODER)):
+        if feature in samples.parts and feature in reference.moments:
+            found[name] = _frechet(samples, feature, *reference.moments[feature])
+        elif feature != ENCODER:
+            missing[name] = why if feature not in samples.parts else NO_IMAGES
+    if PROBABILITIES in samples.rows:
+        rows = samples.rows[PROBABILITIES]
+        rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))] if shuffle else rows
+        found["inception_score"] = jackknife(inception_score(rows), lambda part: inception_score(_without(rows, part)))
+    else:
+        missing["inception_score"] = NO_HEAD if POOL in samples.parts else why
+    if POOL in samples.rows and POOL in reference.rows:
+        found |= _by_rows(reference.rows[POOL], samples.rows[POOL])
+    else:
+        for name in ("precision", "recall", "kid", "density", "coverage"):
+            missing[name] = why if POOL not in samples.rows else NO_IMAGES
+    ordered = {name: found[name] for name in TITLES if name in found}
+    return Scores(ordered, missing, warnings_about(samples))
+
+
+def _frechet(samples: Seen, feature: str, mean: Tensor, covariance: Tensor) -> Metric:
+    distance = frechet_to(mean.double(), covariance.double())
+
+    def without(part: int | None) -> float:
+        moments = samples.moments(feature, part)
+        return distance(moments.mean, moments.covariance)
+
+    return jackknife(without(None), without)
+
+
+def _by_rows(ref: Tensor, rows: Tensor) -> dict[str, Metric]:
+    k = min(3, min(len(ref), len(rows)) - 1)
+    precise, recalled = precise_and_recalled(ref, rows, k)
+    dense, covered = dense_and_covered(ref, rows, min(5, min(len(ref), len(rows)) - 1))
+    left_out = kid_without(ref, rows, PARTS)
+    return {
+        "precision": resampled(precise),
+        "recall": resampled(recalled),
+        "kid": jackknife(kid(ref, rows), lambda part: left_out[part]),
+        "density": resampled(dense),
+        "coverage": resampled(covered),
+    }
+
+
+def jackknife(value: float, without: Callable[[int], float]) -> Metric:
+    """Standard error from leaving out each of the interleaved parts in turn."""
+    others = [without(part) for part in range(PARTS)]
+    mean = sum(others) / PARTS
+    return Metric(value, math.sqrt((PARTS - 1) / PARTS * sum((other - mean) ** 2 for other in others)))
+
+
+def resampled(points: Tensor) -> Metric:
+    """Mean over points, and the error that resampling them (with the balls kept) has in the limit."""
+    return Metric(float(points.mean()), float(points.std() / len(points) ** 0.5))
+
+
+def _without(rows: Tensor, part: int) -> Tensor:
+    return rows[torch.arange(len(rows)) % PARTS != part]
+
+
+def warnings_about(samples: Seen) -> list[str]:
+    """What a reader of the table should know."""
+    found = []
+    if samples.count < ENOUGH:
+        found.append(f"only {samples.count} samples: FID is biased upwards below {ENOUGH}; compare equal counts only")
+    if POOL in samples.rows and looks_sorted(samples.rows[POOL]):
+        found.append("the samples look sorted by class: the Inception Score is of consecutive rows; pass --shuffle")
+    return found
+
+
+def looks_sorted(rows: Tensor) -> bool:
+    """Whether neighbours are more alike than rows half a set apart: by five standard errors and by a twentieth."""
+    if len(rows) < 50:
+        return False
+    near = (rows[1:] - rows[:-1]).double().square().sum(1)
+    far = (rows.roll(len(rows) // 2, 0) - rows).double().square().sum(1)[1:]
+    difference = far - near
+    share = difference.mean() / far.mean().clamp(min=1e-30)
+    return bool(share > 0.05 and difference.mean() > 5 * difference.std() / len(difference) ** 0.5)
+
+
+def table(scores: Scores) -> str:
+    """The metrics with their errors, then what is missing and why."""
+    width = max(len(title) for title in TITLES.values())
+    lines = [f"{TITLES[name]:<{width}}  {m.value:>10.4f} ± {m.error:.4f}" for name, m in scores.metrics.items()]
+    lines += [f"{TITLES[name]:<{width}}  not available: {reason}" for name, reason in scores.unavailable.items()]
+    return "\n".join(lines + [f"warning: {text}" for text in scores.warnings])
+
+
+def as_json(scores: Scores) -> dict[str, Any]:
+    """Metrics, reasons and warnings for a file."""
+    metrics = {name: {"value": m.value, "error": m.error} for name, m in scores.metrics.items()}
+    return {"metrics": metrics, "unavailable": dict(scores.unavailable), "warnings": list(scores.warnings)}
