@@ -209,7 +209,7 @@ def test_bad_input_gets_one_line(model, tmp_path, capsys, extra, message):
 def test_a_model_without_decoder_or_with_another_schedule_is_refused(tmp_path):
     bare = LWDPipeline(pipeline().checkpoint)
     with pytest.raises(lwd.InputError, match="--decoder DIR"):
-        Generator(bare, HEUN)
+        generate(Generator(bare, HEUN), tmp_path / "s")
     with pytest.raises(lwd.InputError, match="another schedule"):
         Generator(pipeline(), replace(HEUN, scale=2.0), pipeline(schedule=lwd.Synchronous()))
     (tmp_path / "manifest.json").write_text("{}")

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from PIL import Image
 
+from lwd.bench import Problem
 from lwd.checkpoint import locate
 from lwd.data.pictures import tile
 from lwd.errors import InputError, nearest
@@ -82,9 +83,19 @@ class Generator:
 
     def __post_init__(self) -> None:
         self.pipe.check_labels(self.settings.labels)
+        self.velocity()
+
+    def check_decoder(self) -> None:
+        """Before a long job, not after it."""
         if self.pipe.autoencoder is None:
             raise InputError("the model has no autoencoder (vae/) to make pixels with; pass one with --decoder DIR")
-        self.velocity()
+
+    def problem(self) -> Problem:
+        """The flow itself, for `lwd bench sampler`."""
+        c, choice = self.pipe.checkpoint, self.settings.labels or tuple(range(self.pipe.checkpoint.config.classes))
+        return Problem(
+            self.velocity(), c.schedule, c.layout, c.config.grid, choice, self.settings.count, device=self.device
+        )
 
     def velocity(self) -> Velocity:
         return self.pipe.guided(self.guide, self.settings.scale, self.settings.interval)
@@ -126,6 +137,7 @@ class Generator:
 
 def draw_grid(generator: Generator) -> Image.Image:
     """The first images (up to 64) as one picture, without any other file."""
+    generator.check_decoder()
     with threads(generator.settings.threads):
         solver, count = generator.solver(), min(64, generator.settings.count)
         return Image.fromarray(tile(generator.draw(0, count, solver)[0], generator.labels()))

@@ -32,6 +32,7 @@ def generate(
     progress: Callable[[int], object] | None = None,
 ) -> str:
     """Draw this process's blocks that are not there yet; whoever completes the set puts it together."""
+    generator.check_decoder()
     job = _Job(generator, Path(out))
     with threads(generator.settings.threads):
         if not job.is_complete():

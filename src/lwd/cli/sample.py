@@ -55,8 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
         placement=a.placement,
         atol=a.atol,
         rtol=a.rtol,
-        scale=None if a.scale is None else by_group("scale", a.scale, _number),
-        interval=None if a.interval is None else by_group("interval", a.interval, _interval),
+        **guidance(a),
         kinds=tuple(kind for kind in a.format.split(",") if kind),
         batch=a.batch,
         threads=a.threads,
@@ -88,6 +87,14 @@ def _pictures(generator: Any, out: str, only: bool, trajectory: bool) -> None:
         seeds = range(generator.settings.seed, generator.settings.seed + shown)
         save_figure(plot_trajectory(generator.pipe, generator.velocity(), seeds, generator.labels()[:shown]), path)
         print(f"trajectory: {path}")
+
+
+def guidance(a: argparse.Namespace) -> dict[str, Any]:
+    """--scale and --interval as settings."""
+    return {
+        "scale": None if a.scale is None else by_group("scale", a.scale, _number),
+        "interval": None if a.interval is None else by_group("interval", a.interval, _interval),
+    }
 
 
 def parse_labels(text: str) -> tuple[int, ...]:

@@ -56,7 +56,7 @@ def evaluate(
     pictures, other = open_pictures(samples), open_pictures(reference, settings.size)
     about = about_samples(Path(samples))
     path = Path(out) if out is not None else Path(samples) / RESULT if about else None
-    networks, reason = _networks(settings, where, cache)
+    networks, reason = networks_for(settings, where, cache)
     with threads(settings.threads):
         given = given_moments(other)
         seen = None
@@ -79,7 +79,9 @@ def evaluate(
     return scores, path
 
 
-def _networks(settings: EvaluateSettings, device: torch.device, cache: Path | None) -> tuple[Sequence[Network], str]:
+def networks_for(
+    settings: EvaluateSettings, device: torch.device, cache: Path | None = None
+) -> tuple[Sequence[Network], str]:
     """The networks that are asked for and there; and why Inception is not, where it is not."""
     networks: list[Network] = []
     reason = SKIPPED

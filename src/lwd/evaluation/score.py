@@ -76,7 +76,7 @@ def score(samples: Seen, reference: Reference, why: str = NO_INCEPTION, shuffle:
     missing: dict[str, str] = {}
     for name, feature in (("fid", POOL), ("sfid", SPATIAL), ("frechet", ENCODER)):
         if feature in samples.parts and feature in reference.moments:
-            found[name] = _frechet(samples, feature, *reference.moments[feature])
+            found[name] = frechet(samples, feature, *reference.moments[feature])
         elif feature != ENCODER:
             missing[name] = why if feature not in samples.parts else NO_IMAGES
     if PROBABILITIES in samples.rows:
@@ -94,7 +94,8 @@ def score(samples: Seen, reference: Reference, why: str = NO_INCEPTION, shuffle:
     return Scores(ordered, missing, warnings_about(samples))
 
 
-def _frechet(samples: Seen, feature: str, mean: Tensor, covariance: Tensor) -> Metric:
+def frechet(samples: Seen, feature: str, mean: Tensor, covariance: Tensor) -> Metric:
+    """Of one feature, to a reference's moments."""
     distance = frechet_to(mean.double(), covariance.double())
 
     def without(part: int | None) -> float:

@@ -1,0 +1,144 @@
+"""Error against evaluations of every solver and placement, beside torchdiffeq's dopri5 as SFD calls it.
+
+    python benchmarks/sampler.py [--model DIR] [--json]
+
+On the mixture oracle under three schedules and, with --model, on a trained checkpoint (see `lwd train`). SFD's call is
+odeint(field, noise, linspace(0, 1, 250), method="dopri5", atol=1e-6, rtol=1e-3): one step size for the batch, 250
+stored states, no knowledge of kinks. `matched` is the fewest evaluations with which any of our settings is at least as
+accurate, over theirs. Memory is the growth of a process's peak while it solves for many samples.
+"""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torchdiffeq import odeint
+
+import lwd
+from lwd.bench import BUDGETS, Problem, Trial, front, sampler_errors
+from lwd.generator import SampleSettings, open_generator
+
+MORE = (*BUDGETS, 64, 96)
+
+
+def mixture(spread: float = 0.3) -> lwd.GaussianMixture:
+    """Four correlated modes in one texture and one semantic channel."""
+    means = torch.tensor([[-1.5, -1.0], [-0.5, 1.0], [0.5, -1.0], [1.5, 1.0]])
+    covariance = spread**2 * torch.tensor([[1.0, 0.6], [0.6, 1.0]])
+    return lwd.GaussianMixture(lwd.Layout.of(texture=1, semantic=1), means, covariance.expand(4, 2, 2))
+
+
+def problems(model: str | None) -> dict[str, Problem]:
+    data = mixture()
+    schedules = {
+        "synchronous": lwd.Synchronous(),
+        "offset 0.3": lwd.Offset(0.3),
+        "polynomial": lwd.Polynomial([[0.0, -1.0, 1.0, 0.0, -1.0]]).freeze(),
+    }
+    found = {
+        f"mixture, {name}": Problem(data, schedule, data.layout, data.size, (0,), 64)
+        for name, schedule in schedules.items()
+    }
+    if model:
+        generator = open_generator(model, SampleSettings(count=32))
+        found[f"{Path(model).name} ({type(generator.pipe.checkpoint.schedule).__name__})"] = generator.problem()
+    return found
+
+
+def as_sfd(problem: Problem, rtol: float = 1e-3) -> tuple[Tensor, int]:
+    """torchdiffeq, called as SFD calls it."""
+    label = torch.tensor([problem.labels[i % len(problem.labels)] for i in range(problem.count)])
+    noise = lwd.seeded_noise(range(problem.count), (problem.layout.channels, *problem.size))
+    inner = lwd.flow_field(problem.velocity, problem.schedule, problem.layout, label)
+    calls = 0
+
+    def field(tau: Tensor, z: Tensor) -> Tensor:
+        nonlocal calls
+        calls += 1
+        return inner(z, tau.double().clamp(0, 1).expand(len(z)))
+
+    with torch.no_grad():
+        states = odeint(field, noise, torch.linspace(0, 1, 250), method="dopri5", atol=1e-6, rtol=rtol)
+    return states[-1], calls
+
+
+def compare(problem: Problem) -> tuple[list[Trial], Trial, float]:
+    """Our trials, SFD's call as a trial, and the matched ratio."""
+    trials = sampler_errors(problem, MORE)
+    truth = problem.truth()
+    z, calls = as_sfd(problem)
+    error = float((z - truth).double().square().mean().sqrt() / truth.double().std())
+    theirs = Trial("torchdiffeq dopri5", "", None, 1e-3, calls, error)
+    enough = [trial.nfe for trial in trials if trial.error <= error]
+    return trials, theirs, min(enough) / calls if enough else float("inf")
+
+
+def memory(who: str, count: int = 4096) -> float:
+    """Growth of the peak in MiB while `count` states of 24 x 16 are solved for, in a process of its own."""
+    layout = lwd.Layout.of(texture=16, semantic=8)
+    data = lwd.Gaussian(layout, 0.5 * torch.eye(24), size=(1, 1))
+    problem = Problem(_PerPosition(data), lwd.Offset(0.3), layout, (4, 4), (0,), count)
+    as_sfd(replace(problem, count=8)) if who == "theirs" else replace(problem, count=8).solve()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    as_sfd(problem) if who == "theirs" else problem.solve()
+    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+
+
+class _PerPosition:
+    """The exact velocity of isotropic Gaussian data, cheap at any size: v = (s t - (1 - t)) / (s t^2 + (1 - t)^2) z."""
+
+    def __init__(self, data: lwd.Gaussian) -> None:
+        self.layout = data.layout
+
+    def __call__(self, z: Tensor, times: Tensor, label: Tensor) -> Tensor:
+        del label
+        t = self.layout.expand(times, z.ndim).to(z.dtype)
+        return (0.5 * t - (1 - t)) / (0.5 * t**2 + (1 - t) ** 2) * z
+
+
+def table(trials: list[Trial], theirs: Trial) -> str:
+    """Errors by solver and placement (rows) over evaluations (columns), and theirs."""
+    lines = ["| solver, placement |" + "".join(f" {n} |" for n in MORE), "| --- |" + " ---: |" * len(MORE)]
+    for key in dict.fromkeys((t.solver, t.placement) for t in trials if t.steps):
+        found = {int(t.nfe): t.error for t in trials if (t.solver, t.placement) == key}
+        lines.append(f"| {', '.join(key)} |" + "".join(f" {found[n]:.1e} |" if n in found else " |" for n in MORE))
+    adaptive = ", ".join(f"{t.nfe:.0f}: {t.error:.1e}" for t in trials if not t.steps)
+    best = ", ".join(f"{t.nfe:.0f}: {t.error:.1e} ({t.options})" for t in front(trials))
+    lines += ["", f"dopri5 of ours, evaluations: error: {adaptive}", "", f"best of each cost: {best}", ""]
+    return "\n".join([*lines, f"torchdiffeq as SFD calls it: {theirs.nfe}: {theirs.error:.1e}"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", help="a checkpoint or a run of lwd train")
+    parser.add_argument("--json", action="store_true", help="print the ratios as one JSON object on the last line")
+    parser.add_argument("--memory", choices=("ours", "theirs"), help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.memory:
+        print(memory(arguments.memory))
+        return
+    result: dict[str, float] = {}
+    for name, problem in problems(arguments.model).items():
+        trials, theirs, matched = compare(problem)
+        result[name] = matched
+        print(f"\n## {name}\n\n{table(trials, theirs)}\n\nmatched: {matched:.2f} of its evaluations", flush=True)
+    peaks = {}
+    for who in ("ours", "theirs"):
+        command = [sys.executable, __file__, "--memory", who]
+        peaks[who] = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    result["memory"] = peaks["ours"] / peaks["theirs"]
+    print(
+        f"\n## memory\n\n{peaks['ours']:.0f} MiB, torchdiffeq {peaks['theirs']:.0f} MiB: {result['memory']:.2f} of it"
+    )
+    if arguments.json:
+        print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""The quality of a sampler's setting: a Fréchet distance of its samples, without writing them down."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from lwd.bench import Trial
+from lwd.data.pictures import open_pictures
+from lwd.data.sources import Pixels
+from lwd.evaluation.evaluate import EvaluateSettings, networks_for
+from lwd.evaluation.features import ENCODER, POOL, forget, given_moments, look
+from lwd.evaluation.score import Metric, Reference, frechet
+from lwd.generator import Generator
+from lwd.jobs import threads
+
+
+class Quality:
+    """Draws `count` samples with a trial's setting and compares them with a reference, which is looked at once."""
+
+    def __init__(self, generator: Generator, reference: str, count: int, encoder: str = "") -> None:
+        generator.check_decoder()
+        self.generator, self.count = generator, count
+        wanted = EvaluateSettings(encoder=encoder, skip_inception=bool(encoder))
+        self.networks, _ = networks_for(wanted, generator.device)
+        self.feature = ENCODER if encoder else POOL
+        pictures = open_pictures(reference)
+        seen = look(pictures, self.networks, generator.device) if len(pictures) else None
+        self.reference = Reference.of(seen, given_moments(pictures), pictures.name)
+
+    def __call__(self, trial: Trial) -> tuple[float, float]:
+        s = replace(self.generator.settings, count=self.count, solver=trial.solver, steps=trial.steps)
+        s = replace(s, placement=trial.placement or "tau", rtol=trial.rtol)
+        drawn = _Drawn(replace(self.generator, settings=s))
+        with threads(s.threads):
+            seen = look(drawn, self.networks, self.generator.device)
+        forget(drawn, self.networks)
+        metric: Metric = frechet(seen, self.feature, *self.reference.moments[self.feature])
+        return metric.value, metric.error
+
+
+class _Drawn:
+    """Samples as a set of pictures."""
+
+    def __init__(self, generator: Generator) -> None:
+        self.generator, self.name = generator, "samples"
+        self.solver = generator.solver()
+        self.digest = f"drawn-{generator.settings}-{self.solver}-{generator.record}"
+
+    def __len__(self) -> int:
+        return self.generator.settings.count
+
+    def batches(self, size: int, start: int = 0) -> Iterator[Pixels]:
+        for low in range(start, len(self), size):
+            yield np.asarray(self.generator.draw(low, min(low + size, len(self)), self.solver)[0])
