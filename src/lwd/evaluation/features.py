@@ -16,7 +16,7 @@ from lwd.data.pictures import ArrayFile, Pictures
 from lwd.errors import InputError
 from lwd.files import alone, cache_dir, model_digest
 from lwd.metrics.inception_weights import load_inception
-from lwd.metrics.moments import Moments
+from lwd.moments import Moments
 from lwd.representations.encoders import SemanticEncoder, load_encoder, move
 from lwd.representations.texture import from_uint8
 from lwd.weights import read_safetensors, write_safetensors

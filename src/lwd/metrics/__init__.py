@@ -3,8 +3,8 @@
 from lwd.metrics.frechet import frechet_distance, frechet_from_moments
 from lwd.metrics.kernel import kid
 from lwd.metrics.manifold import density_coverage, precision_recall
-from lwd.metrics.moments import Moments
 from lwd.metrics.scores import inception_score
+from lwd.moments import Moments
 
 __all__ = [
     "Moments",

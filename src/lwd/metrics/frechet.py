@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from lwd.errors import InputError
-from lwd.metrics.moments import Moments
+from lwd.moments import Moments
 
 
 def frechet_distance(ref: Tensor, sample: Tensor) -> float:

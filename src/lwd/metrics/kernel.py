@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from lwd.errors import InputError
-from lwd.metrics.moments import as_features
+from lwd.moments import as_features
 
 
 def kid(ref: Tensor, sample: Tensor, chunk: int = 2000) -> float:

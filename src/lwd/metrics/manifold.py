@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from lwd.errors import InputError
-from lwd.metrics.moments import as_features
+from lwd.moments import as_features
 
 CHUNK = 2**27
 """Bytes of one block of distances."""

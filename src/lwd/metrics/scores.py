@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from lwd.errors import InputError
-from lwd.metrics.moments import as_features
+from lwd.moments import as_features
 
 
 def inception_score(probabilities: Tensor, split: int = 5000) -> float:

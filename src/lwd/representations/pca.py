@@ -4,12 +4,14 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 import torch
 from torch import Tensor
 
 from lwd.errors import InputError
 from lwd.files import atomic_directory, read_json, write_json
+from lwd.moments import Moments
 from lwd.representations.encoders import Origin, check_width
 from lwd.weights import mismatches, read_safetensors, write_safetensors
 
@@ -55,33 +57,15 @@ class PCA:
         return float(1 - lost.square().sum() / centred.square().sum())
 
 
-@dataclass
-class PCAFit:
+class PCAFit(Moments):
     """Streaming mean and covariance in float64; `update` with feature maps in any chunks, then `finish`."""
 
-    count: int = 0
-    mean: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
-    scatter: Tensor = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.float64))
-
-    def update(self, features: Tensor) -> "PCAFit":
+    def update(self, features: Tensor) -> Self:
         """Take in features (b, d, h, w); every position counts as one vector."""
-        rows = features.detach().transpose(0, 1).flatten(1).T.to(torch.float64)
+        rows = features.detach().transpose(0, 1).flatten(1).T
         if not torch.isfinite(rows).all():
             raise InputError("features hold NaN or infinity; their encoder failed on some image")
-        mean = rows.mean(0)
-        centred = rows - mean
-        return self.merge(PCAFit(len(rows), mean, centred.T @ centred))
-
-    def merge(self, other: "PCAFit") -> "PCAFit":
-        """Take in another part of the data; returns self."""
-        if not self.count:
-            self.count, self.mean, self.scatter = other.count, other.mean, other.scatter
-            return self
-        total, delta = self.count + other.count, other.mean - self.mean
-        self.scatter = self.scatter + other.scatter + torch.outer(delta, delta) * (self.count * other.count / total)
-        self.mean = self.mean + delta * (other.count / total)
-        self.count = total
-        return self
+        return super().update(rows)
 
     def finish(self, channels: int) -> PCA:
         """The `channels` leading directions; each has its largest entry positive, so that the sign is no accident."""
@@ -89,7 +73,7 @@ class PCAFit:
             raise InputError(f"features of {len(self.mean)} channels have 1 to that many directions, got {channels}")
         if self.count <= channels:
             raise InputError(f"{channels} directions need more than {channels} vectors, got {self.count}")
-        values, vectors = torch.linalg.eigh(self.scatter / (self.count - 1))
+        values, vectors = torch.linalg.eigh(self.covariance)
         components = vectors.T.flip(0)[:channels]
         largest = components.gather(1, components.abs().argmax(1, keepdim=True))
         variances = values.flip(0)[:channels].clamp(min=0)

@@ -1,6 +1,7 @@
 """Mean and covariance in one pass, in float64, in any chunks."""
 
 from dataclasses import dataclass, field
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -27,14 +28,14 @@ class Moments:
     mean: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
     scatter: Tensor = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.float64))
 
-    def update(self, features: Tensor) -> "Moments":
+    def update(self, features: Tensor) -> Self:
         """Take in rows (n, d); returns self."""
         x = as_features(features)
         mean = x.mean(0)
         centred = x - mean
         return self.merge(Moments(len(x), mean, centred.T @ centred))
 
-    def merge(self, other: "Moments") -> "Moments":
+    def merge(self, other: "Moments") -> Self:
         """Take in another part of the data (Chan's formula); returns self."""
         if not self.count:
             self.count, self.mean, self.scatter = other.count, other.mean, other.scatter
