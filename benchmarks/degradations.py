@@ -1,6 +1,6 @@
 """FID of CIFAR-10 test images against the other half of the test set: as they are, blurred, noised, JPEG-compressed.
 
-    python benchmarks/degradations.py [--reference 5000] [--samples 1000] [--json]
+    python benchmarks/degradations.py [--reference 5000] [--samples 500] [--json]
 
 Reference: the first half of the test set. Samples: images of the second half, so that no image is on both sides. Needs
 `lwd data fetch cifar10` and `lwd data fetch inception`. Interrupted, it goes on where it was: what Inception saw is
@@ -53,9 +53,7 @@ DEGRADATIONS: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--reference", type=int, default=5000, help="images of the first half (default 5000)")
-    parser.add_argument(
-        "--samples", type=int, default=1000, help="images of the second half in each row (default 1000)"
-    )
+    parser.add_argument("--samples", type=int, default=500, help="images of the second half in each row (default 500)")
     parser.add_argument("--json", action="store_true", help="print the numbers as one JSON object on the last line")
     arguments = parser.parse_args()
     source = load_cifar10("test")

@@ -35,6 +35,13 @@ def knots(draw: st.DrawFn, groups: int | None = None) -> lwd.PiecewiseLinear:
 
 
 @st.composite
+def bernsteins(draw: st.DrawFn, groups: int | None = None, limit: float = 30.0) -> lwd.Bernstein:
+    names = NAMES[: draw(st.integers(1, 4)) if groups is None else groups]
+    rho = draw(rhos(len(names) - 1, limit)) if len(names) > 1 else None
+    return lwd.Bernstein(rho, groups=names, lead=draw(st.sampled_from(names)), convex=draw(st.booleans()))
+
+
+@st.composite
 def schedules(draw: st.DrawFn, groups: int | None = None, limit: float = 30.0) -> lwd.Schedule:
     """Any family, one to four groups."""
     count = draw(st.integers(1, 4)) if groups is None else groups
@@ -46,6 +53,7 @@ def schedules(draw: st.DrawFn, groups: int | None = None, limit: float = 30.0) -
             st.builds(lambda order: lwd.Cascade(names, tuple(order)), st.permutations(names)),
             knots(count),
             polynomials(count, limit),
+            bernsteins(count, limit),
         )
     )
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lwd.representations.texture import TextureAutoencoder
     from lwd.sampler import flow_field, sample, seeded_noise
     from lwd.schedule.base import Schedule
+    from lwd.schedule.bernstein import Bernstein
     from lwd.schedule.fixed import Cascade, Offset, PiecewiseLinear, Synchronous
     from lwd.schedule.io import load_schedule, parse_schedule, save_schedule, schedule_from_dict
     from lwd.schedule.learned import Learnable, Polynomial, RhoAverage
@@ -33,6 +34,7 @@ _ROOMS = {
     "errors": ("InputError", "SolveError"),
     "groups": ("Group", "Layout"),
     "schedule.base": ("Schedule",),
+    "schedule.bernstein": ("Bernstein",),
     "schedule.fixed": ("Cascade", "Offset", "PiecewiseLinear", "Synchronous"),
     "schedule.learned": ("Learnable", "Polynomial", "RhoAverage"),
     "schedule.io": ("load_schedule", "parse_schedule", "save_schedule", "schedule_from_dict"),
@@ -56,6 +58,7 @@ _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 
 __all__ = [
     "AutoGuidance",
+    "Bernstein",
     "Cascade",
     "Checkpoint",
     "ClassifierFree",

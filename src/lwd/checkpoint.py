@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,22 @@ class Checkpoint:
     @property
     def null_label(self) -> int:
         return self.velocity.null_label
+
+    @property
+    def any_schedule(self) -> bool:
+        """Whether the network was trained at independent local times, so that every schedule suits it."""
+        return bool(self.provenance.get("any_schedule"))
+
+    def under(self, schedule: Schedule, anyway: bool = False) -> "Checkpoint":
+        """The same network on another curve; one that knows only its own curve refuses, unless told otherwise."""
+        if schedule == self.schedule:
+            return self
+        if not (self.any_schedule or anyway):
+            raise InputError(
+                "the model was trained under its own schedule and has not seen the local times of another one; sample "
+                "a surface probe's network, train under the new schedule, or pass --other-schedule to do it anyway"
+            )
+        return replace(self, schedule=schedule)
 
     def latents(self, z: Tensor) -> dict[str, Tensor]:
         """The groups of a sampled state, on the scale of their encoders."""

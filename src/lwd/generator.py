@@ -22,6 +22,7 @@ from lwd.placement import UNIFORM, place
 from lwd.representations.encoders import choose_device
 from lwd.representations.texture import TextureAutoencoder
 from lwd.sampler import sample
+from lwd.schedule.io import parse_schedule
 from lwd.solver import METHODS
 from lwd.solver.fixed import METHODS as FIXED_METHODS
 
@@ -149,24 +150,34 @@ def open_generator(
     guide: str | None = None,
     decoder: str | None = None,
     device: str | None = None,
+    schedule: str | None = None,
+    other_schedule: bool = False,
 ) -> Generator:
-    """From names on the command line: a model, a guide's directory or `null`, a decoder's directory."""
+    """From names on the command line: a model, a guide's directory or `null`, a decoder's directory, a schedule.
+
+    other_schedule: take the schedule even where the model was trained under another one.
+    """
     where = choose_device(device)
-    pipe, record = _open(model, where)
+    pipe, record = _open(model, where, schedule, other_schedule)
     about: dict[str, Any] = {"model": record}
     if decoder is not None:
         pipe = LWDPipeline(pipe.checkpoint, TextureAutoencoder.load(decoder).to(where).eval())
         about["decoder"] = {"name": Path(decoder).resolve().name, "digest": model_digest(decoder)}
     weak: Any = guide
     if guide not in (None, "null"):
-        weak, about["guide"] = _open(str(guide), where)
+        weak, about["guide"] = _open(str(guide), where, schedule, other_schedule)
     elif guide:
         about["guide"] = {"name": "null"}
     return Generator(pipe, settings, weak, about)
 
 
-def _open(name: str | os.PathLike[str], device: torch.device) -> tuple[LWDPipeline, dict[str, Any]]:
+def _open(
+    name: str | os.PathLike[str], device: torch.device, schedule: str | None, anyway: bool
+) -> tuple[LWDPipeline, dict[str, Any]]:
     pipe = LWDPipeline.from_pretrained(name, device)
+    if schedule is not None:
+        curve = parse_schedule(schedule, pipe.checkpoint.layout.names)
+        pipe = LWDPipeline(pipe.checkpoint.under(curve, anyway), pipe.autoencoder)
     record: dict[str, Any] = {"name": str(name), "schedule": pipe.checkpoint.schedule.to_dict()}
     if Path(name).is_dir():
         directory = locate(name)

@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
-from lwd.checkpoint import load
+from lwd.checkpoint import load, locate
 from lwd.config import Config, with_changes
 from lwd.data.latents import Latents
 from lwd.data.reader import LatentReader
 from lwd.data.shards import FEATURES
 from lwd.errors import InputError
-from lwd.files import read_json, write_json
+from lwd.files import model_digest, read_json, write_json
 from lwd.models.lightningdit import LightningDiT, LightningDiTConfig
 from lwd.objective import FlowObjective
 from lwd.pipeline import LWDPipeline
@@ -30,6 +30,7 @@ from lwd.train.devices import Devices
 from lwd.train.snapshot import differences
 from lwd.train.trainer import Outcome, Trainer
 from lwd.version import __version__
+from lwd.weights import mismatches, read_safetensors
 
 OnStep = Callable[[Trainer], object]
 SCHEDULE, SWEEP = "schedule.json", "sweep.json"
@@ -84,8 +85,12 @@ def train(
     decoder: TextureAutoencoder | None = None,
     wandb: bool = False,
     network: torch.nn.Module | None = None,
+    init_from: str | os.PathLike[str] | None = None,
 ) -> Outcome:
-    """Stage II: train the final denoiser under a fixed schedule; run again to continue."""
+    """Stage II: train the final denoiser under a fixed schedule; run again to continue.
+
+    init_from: a checkpoint whose weights a new run begins with, such as a surface probe's.
+    """
     if not config.schedule:
         raise InputError("training needs a schedule: pass --schedule FILE (from lwd probe), offset:0.3 or synchronous")
     schedule = parse_schedule(config.schedule, data.layout.names)
@@ -96,12 +101,15 @@ def train(
     if not o.align:  # a projector that nothing trains would only be carried along
         config = with_changes(config, network={"tap": 0})
     about = {"by": "lwd train", "preset": config.name, "data": data.fingerprint, "seed": config.run.seed}
-    about |= {"versions": _versions(), "schedule": read_provenance(config.schedule)}
+    about |= {"versions": versions(), "schedule": read_provenance(config.schedule)}
+    network = network or build_network(config, data)
+    if init_from is not None:
+        about["init_from"] = load_into(network, init_from)
     trainer = Trainer(
         config,
         data,
         out,
-        network or build_network(config, data),
+        network,
         schedule,
         devices,
         objective,
@@ -110,6 +118,19 @@ def train(
     )
     trainer.after_save = _sampler(config, Path(out), decoder, devices.device) if devices.main else None
     return trainer.run(on_step)
+
+
+def load_into(network: torch.nn.Module, source: str | os.PathLike[str]) -> str:
+    """Copy a checkpoint's weights into a network of the same shape; its digest. A projector may be missing."""
+    directory = locate(source)
+    weights = read_safetensors(directory / "model.safetensors")
+    shapes = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
+    own = {name: shape for name, shape in shapes.items() if not name.startswith("repa_projector") or name in weights}
+    problems = mismatches(own, {name: tensor for name, tensor in weights.items() if name in own or name not in shapes})
+    if problems:
+        raise InputError(f"{directory} does not fit this network: " + "; ".join(problems))
+    network.load_state_dict(weights, strict=False)
+    return model_digest(directory)
 
 
 def probe(
@@ -146,7 +167,7 @@ def probe(
         about = {"by": "lwd probe", "method": "joint", "lambda": p.kinetic, "reduction": o.reduction}
         about |= {"weights": objective.weights, "weight_gradient": o.weight_gradient, "steps": p.steps}
         about |= {"burn_in": p.burn_in, "start": p.start, "data": data.fingerprint, "seed": config.run.seed}
-        about |= {"versions": _versions(), "verdict": asdict(verdict) | {"text": str(verdict)}}
+        about |= {"versions": versions(), "verdict": asdict(verdict) | {"text": str(verdict)}}
         _write_probe(Path(out), frozen, rho, verdict, about)
     devices.wait()  # the others may read what was just written
     return Probed(outcome, frozen, verdict)
@@ -243,7 +264,8 @@ def _write_sweep(out: Path, rows: Sequence[SweepRow]) -> None:
     save_figure(plot_schedules(curves), out / "sweep.png")
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """What computed a result."""
     return {"lwd": __version__, "torch": torch.__version__}
 
 

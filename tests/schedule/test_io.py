@@ -71,7 +71,7 @@ def broken(change):
         (broken(lambda v: v.pop("rho")), 'needs the key "rho", which is missing'),
         (broken(lambda v: v.update(rhos=1)), "no key 'rhos'.*did you mean 'rho'"),
         (broken(lambda v: v["rho"].update(texture=[0.0, float("nan"), 0, 0, 0])), "finite"),
-        (broken(lambda v: v["rho"].update(texture=[0.0] * 4)), "degree 4 needs 5"),
+        (broken(lambda v: v["rho"].update(texture=[0.0] * 4)), "needs 5 values of rho"),
         (broken(lambda v: v["rho"].update(texture=[True] * 5)), "lists of numbers"),
         (broken(lambda v: v.update(rho=[1.0])), "one list per group"),
         (broken(lambda v: v.update(groups="texture")), "list of names"),

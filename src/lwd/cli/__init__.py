@@ -6,11 +6,11 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from lwd.cli import bench, convert, data, demo, encode, evaluate, fit, sample, schedule, train
+from lwd.cli import bench, convert, data, demo, encode, evaluate, fit, sample, schedule, surfaces, train
 from lwd.errors import InputError, SolveError, nearest
 from lwd.version import __version__
 
-COMMANDS = (schedule, data, fit, encode, train, sample, bench, evaluate, convert, demo)
+COMMANDS = (schedule, data, fit, encode, train, surfaces, sample, bench, evaluate, convert, demo)
 
 
 class Parser(argparse.ArgumentParser):

@@ -28,6 +28,8 @@ def add_parser(commands: Any) -> None:
     add("--guide", metavar="DIR", help="a weak model (AutoGuidance), or null (classifier-free)")
     add("--scale", metavar="W", help="of the guidance: 1.5, or by group: texture=1.5,semantic=1.2")
     add("--interval", metavar="A:B", help="local times that are guided: 0.2:0.8, or texture=0.2:0.8,...")
+    add("--schedule", metavar="SPEC", help="another schedule, for a model of a surface probe")
+    add("--other-schedule", action="store_true", help="use --schedule although the model was trained under another")
     add("--decoder", metavar="DIR", help="texture autoencoder (default: the model's own vae/)")
     add("--format", default="png,npz", metavar="KINDS", help="png, npz or both (default png,npz)")
     add("--trajectory", action="store_true", help="also draw states along tau, with the clocks (trajectory.png)")
@@ -61,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
         threads=a.threads,
     )
     rank, world = process()
-    generator = open_generator(a.model, settings, a.guide, a.decoder, a.device)
+    generator = open_generator(a.model, settings, a.guide, a.decoder, a.device, a.schedule, a.other_schedule)
     picture = a.out.lower().endswith(".png")
     check_writable(Path(a.out).parent if picture else a.out)
     if not picture:

@@ -1,8 +1,9 @@
-"""`lwd schedule show|plot|export`."""
+"""`lwd schedule show|plot|export|fit|path`."""
 
 import argparse
 from typing import Any
 
+from lwd.cli import surfaces
 from lwd.errors import InputError
 
 SPEC_HELP = "a schedule.json, or offset:0.3, synchronous, cascade, polynomial, polynomial:DEGREE"
@@ -44,6 +45,7 @@ def add_parser(commands: Any) -> None:
     export.add_argument("--points", type=int, default=None, metavar="N", help="rows of the CSV (default 101)")
     export.set_defaults(run=run_export)
 
+    surfaces.add_schedule_actions(actions)
     for action in (show, plot, export):
         action.add_argument(
             "--groups", metavar="A,B", help="groups of a schedule given as a word (default texture,semantic)"

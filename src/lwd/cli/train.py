@@ -45,9 +45,15 @@ def add_parser(commands: Any) -> None:
             "--weight-gradient", choices=("exact", "stop", "none"), help="how the rate correction teaches the schedule"
         )
         parser.add_argument("--start", type=float, metavar="S", help="start of rho: 0 identity ... 1 collapsed")
+    probe.add_argument(
+        "--method", choices=("joint", "surface"), default="joint", help="joint (the paper's), or surface: every lambda"
+    )
+    probe.add_argument("--points", type=int, metavar="N", help="surface: grid points along each clock (default 11)")
+    probe.add_argument("--samples", type=int, metavar="N", help="surface: images at each point (default 384)")
     probe.add_argument("--kinetic", type=float, metavar="LAMBDA", help="weight of the kinetic energy")
     sweep.add_argument("--kinetic", required=True, metavar="L1,L2,...", help="the lambdas to probe")
     train.add_argument("--schedule", metavar="SPEC", help="a schedule.json, or offset:0.3, synchronous")
+    train.add_argument("--init-from", metavar="DIR", help="begin with these weights (a surface probe, a checkpoint)")
     train.add_argument("--weak", action="store_true", help="the preset's weak partner, for AutoGuidance")
     train.add_argument("--decoder", metavar="DIR", help="texture autoencoder for sample grids (run.sample_every)")
     probe.set_defaults(run=run_probe)
@@ -72,6 +78,11 @@ def _add_runs(commands: Any) -> None:
 def run_probe(arguments: argparse.Namespace) -> int:
     from lwd.stages import probe
 
+    if arguments.method == "surface":
+        return _run_surface(arguments)
+    for name in ("points", "samples"):
+        if getattr(arguments, name) is not None:
+            raise InputError(f"--{name} has no effect on a joint probe; add --method surface")
     config, data, devices = _prepared(arguments)
     with _Progress(config.probe.steps, devices.main, "probing") as progress:
         found = probe(config, data, arguments.out, devices, progress, arguments.wandb)
@@ -79,6 +90,39 @@ def run_probe(arguments: argparse.Namespace) -> int:
         return _interrupted(found.outcome.step, devices.main)
     if devices.main:
         print(f"{found.verdict}\nschedule: {arguments.out}/schedule.json    picture: {arguments.out}/probe.png")
+    return 0
+
+
+def _run_surface(arguments: argparse.Namespace) -> int:
+    from tqdm import tqdm
+
+    from lwd.surface_probe import surface_probe
+
+    for name in ("kinetic", "start", "weight_gradient"):
+        if getattr(arguments, name) is not None:
+            option = name.replace("_", "-")
+            raise InputError(f"--{option} has no effect on a surface probe, which serves all; see lwd schedule fit")
+    config, data, devices = _prepared(arguments)
+    points, samples = arguments.points or 11, arguments.samples or 384
+    places = points**2 if len(data.layout) == 2 else 32 * points + 2 ** len(data.layout)
+    with _Progress(config.probe.steps, devices.main, "probing") as progress:
+        bar = tqdm(total=places * samples, desc="tabulating", unit="image", disable=True if not devices.main else None)
+        outcome, table = surface_probe(
+            config,
+            data,
+            arguments.out,
+            devices,
+            progress,
+            arguments.wandb,
+            points=points,
+            samples=samples,
+            progress=bar.update,
+        )
+        bar.close()
+    if table is None:
+        return _interrupted(outcome.step, devices.main)
+    if devices.main:
+        print(f"surfaces: {arguments.out}/surfaces.safetensors    next: lwd schedule path {arguments.out} --out DIR")
     return 0
 
 
@@ -125,7 +169,8 @@ def run_train(arguments: argparse.Namespace) -> int:
     if decoder is not None and not config.run.sample_every:
         raise InputError("--decoder has no effect without sample grids; add --set run.sample_every=1000")
     with _Progress(config.run.steps, devices.main, "training") as progress:
-        outcome = train(config, data, arguments.out, devices, progress, decoder, arguments.wandb)
+        options = {"decoder": decoder, "wandb": arguments.wandb, "init_from": arguments.init_from}
+        outcome = train(config, data, arguments.out, devices, progress, **options)
     if not outcome.finished:
         return _interrupted(outcome.step, devices.main)
     if devices.main:

@@ -86,7 +86,8 @@ def judge(schedule: Learnable, history: tuple[list[int], Tensor] | None = None, 
     tau = torch.linspace(0, 1, points, dtype=torch.float64)
     curve = schedule.times(tau).detach()
     # Per group: one that sits on its extreme has collapsed, whatever the others do.
-    gaps = (curve - schedule.extreme().times(tau).detach()).abs().amax(0)
+    edges = torch.stack([edge.times(tau).detach() for edge in schedule.extremes()])
+    gaps = (curve - edges).abs().amax(1).amin(0)
     learned = [i for i, name in enumerate(schedule.groups) if name != getattr(schedule, "lead", None)]
     distance = float(gaps[learned].min())
     moved = 0.0

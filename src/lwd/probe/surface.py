@@ -21,6 +21,13 @@ def path_objective(schedule: Schedule, surfaces: Surfaces, objective: FlowObject
 
     Its value is the objective's; its gradient in rho is the one that `objective.weight_gradient` names.
     """
+    return sum(path_terms(schedule, surfaces, objective, nodes), torch.zeros(()))
+
+
+def path_terms(
+    schedule: Schedule, surfaces: Surfaces, objective: FlowObjective, nodes: int = 32
+) -> tuple[Tensor, Tensor]:
+    """L_flow and lambda R_kin along the schedule."""
     if schedule.groups != objective.layout.names:
         raise InputError(f"schedule groups {schedule.groups} and layout groups {objective.layout.names} differ")
     if objective.cosine or objective.align:
@@ -30,7 +37,7 @@ def path_objective(schedule: Schedule, surfaces: Surfaces, objective: FlowObject
     middle, half = (edges[1:] + edges[:-1])[:, None] / 2, edges.diff()[:, None] / 2
     tau, weight = (middle + half * points).flatten(), (half * weights).flatten()
     flow, kinetic = objective.weigh(*surfaces(schedule.times(tau)), schedule.rates(tau))
-    return (weight[:, None] * (flow + kinetic)).sum()
+    return (weight[:, None] * flow).sum(), (weight[:, None] * kinetic).sum()
 
 
 def fit_schedule(

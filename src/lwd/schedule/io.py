@@ -9,8 +9,9 @@ from lwd.errors import InputError, nearest
 from lwd.files import read_json, write_json
 from lwd.groups import PAPER_GROUPS, default_lead
 from lwd.schedule.base import FORMAT, VERSION, Schedule
+from lwd.schedule.bernstein import Bernstein
 from lwd.schedule.fixed import Cascade, Offset, PiecewiseLinear, Synchronous
-from lwd.schedule.learned import Polynomial
+from lwd.schedule.learned import Learnable, Polynomial
 
 HEAD = ("format", "version", "kind", "groups")
 
@@ -20,6 +21,13 @@ def _polynomial(groups: Sequence[str], lead: Any, degree: Any, rho: Any) -> Poly
         raise InputError(f"rho must be an object with one list per group, got {rho!r}")
     _numbers("rho", rho.values())
     return Polynomial(rho, groups=groups, lead=lead, degree=degree).freeze()
+
+
+def _bernstein(groups: Sequence[str], lead: Any, degree: Any, convex: Any, rho: Any) -> Bernstein:
+    if not isinstance(rho, Mapping):
+        raise InputError(f"rho must be an object with one list per group, got {rho!r}")
+    _numbers("rho", rho.values())
+    return Bernstein(rho, groups=groups, lead=lead, degree=degree, convex=convex).freeze()
 
 
 def _piecewise(groups: Sequence[str], tau: Any, times: Any) -> PiecewiseLinear:
@@ -48,6 +56,7 @@ KINDS: dict[str, tuple[tuple[str, ...], Callable[..., Schedule]]] = {
     "cascade": (("order",), _cascade),
     "piecewise_linear": (("tau", "times"), _piecewise),
     "polynomial": (("lead", "degree", "rho"), _polynomial),
+    "bernstein": (("lead", "degree", "convex", "rho"), _bernstein),
 }
 
 
@@ -146,6 +155,20 @@ def _word_polynomial(argument: str, groups: tuple[str, ...], lead: str | None) -
     if argument and not argument.isdecimal():
         raise InputError(f"polynomial takes a degree, for example polynomial:4, got polynomial:{argument}")
     return Polynomial(groups=groups, lead=lead, degree=int(argument) if argument else None)
+
+
+def parse_family(text: str, groups: Sequence[str]) -> Learnable:
+    """A family of curves at its identity: `polynomial`, `bernstein` (convex), `monotone`, each with `:DEGREE`."""
+    word, _, argument = text.partition(":")
+    families = ("polynomial", "bernstein", "monotone")
+    if word not in families:
+        raise InputError(f"there is no family {word!r}; {nearest(word, families)}")
+    if argument and not argument.isdecimal():
+        raise InputError(f"{word} takes a degree, for example {word}:8, got {text}")
+    degree = int(argument) if argument else None
+    if word == "polynomial":
+        return Polynomial(groups=groups, degree=degree)
+    return Bernstein(groups=groups, degree=degree, convex=word == "bernstein")
 
 
 def _word_cascade(argument: str, groups: tuple[str, ...], lead: str | None) -> Schedule:

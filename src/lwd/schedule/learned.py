@@ -33,8 +33,20 @@ class Learnable(nn.Module, Schedule):
         return not self.rho.requires_grad
 
     @abstractmethod
+    def shares(self) -> Tensor:
+        """Every follower's curve as a mixture of the family's basic curves: (n - 1, k), rows sum to 1."""
+
+    @abstractmethod
+    def with_shares(self, shares: Tensor) -> "Learnable":
+        """The family's curve with other shares (>= 0)."""
+
+    @abstractmethod
     def extreme(self) -> "Learnable":
         """The family's edge: the curve onto which a schedule without regulariser collapses."""
+
+    def extremes(self) -> "tuple[Learnable, ...]":
+        """All edges on which a curve may collapse."""
+        return (self.extreme(),)
 
     def at(self, rho: Tensor) -> Self:
         """A frozen copy with another rho (of as many numbers)."""
@@ -73,7 +85,12 @@ class Polynomial(Learnable):
         self.groups = check_names(groups)
         self.lead = default_lead(self.groups) if lead is None else lead
         index_of(self.lead, self.groups)
-        self.rho = nn.Parameter(_rho(rho, self.followers, degree))
+        if degree is not None and (
+            isinstance(degree, bool) or not isinstance(degree, int) or not 0 <= degree <= MAX_DEGREE
+        ):
+            raise InputError(f"degree is a whole number from 0 to {MAX_DEGREE}, got {degree!r}")
+        start = identity_rho(4 if degree is None else degree)
+        self.rho = nn.Parameter(read_rho(rho, self.followers, start, None if degree is None else degree + 1))
 
     @classmethod
     def from_shares(
@@ -101,6 +118,9 @@ class Polynomial(Learnable):
         """How much of each follower's curve is tau^(m+1): a_m / ((m + 1) Z), rows sum to 1. (n - 1, M + 1)."""
         powers = torch.arange(1, self.degree + 2, dtype=self.rho.dtype, device=self.rho.device)
         return torch.softmax(log_softplus(self.rho) - powers.log(), dim=1)
+
+    def with_shares(self, shares: Tensor) -> "Polynomial":
+        return Polynomial.from_shares(shares.tolist(), self.groups, self.lead)
 
     def times(self, tau: Tensor | float) -> Tensor:
         tau = as_time(tau)
@@ -178,17 +198,14 @@ def _horner(coefficients: Tensor, x: Tensor) -> Tensor:
     return value
 
 
-def _rho(
+def read_rho(
     rho: Tensor | Sequence[Sequence[float]] | Mapping[str, Sequence[float]] | None,
     followers: tuple[str, ...],
-    degree: int | None,
+    start: Sequence[float],
+    width: int | None,
 ) -> Tensor:
-    if degree is not None and (
-        isinstance(degree, bool) or not isinstance(degree, int) or not 0 <= degree <= MAX_DEGREE
-    ):
-        raise InputError(f"degree is a whole number from 0 to {MAX_DEGREE}, got {degree!r}")
+    """rho as (n - 1, width) float64: `start` in every row where none is given; width None takes any."""
     if rho is None:
-        start = identity_rho(4 if degree is None else degree)
         return torch.tensor([start] * len(followers), dtype=torch.float64).reshape(len(followers), len(start))
     if isinstance(rho, Mapping):
         if set(rho) != set(followers):
@@ -201,11 +218,11 @@ def _rho(
     if value.ndim == 1 and len(followers) == 1:
         value = value[None]
     if not followers and value.numel() == 0:
-        value = value.reshape(0, 5 if degree is None else degree + 1)
+        value = value.reshape(0, len(start))
     if value.ndim != 2 or value.shape[0] != len(followers) or value.shape[1] < 1:
         raise InputError(f"rho must have shape ({len(followers)}, degree + 1), got {tuple(value.shape)}")
-    if degree is not None and value.shape[1] != degree + 1:
-        raise InputError(f"degree {degree} needs {degree + 1} values of rho in a row, got {value.shape[1]}")
+    if width is not None and value.shape[1] != width:
+        raise InputError(f"this degree needs {width} values of rho in a row, got {value.shape[1]}")
     if not torch.isfinite(value).all():
         raise InputError(f"rho must be finite, got {value.tolist()}")
     return value

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from lwd.data.order import mix
+from lwd.schedule.base import Schedule
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,14 @@ class Draws:
     tau: Tensor
     noise: Tensor
     dropped: Tensor
+    local: Tensor
+    """Independent local times (b, n), each group's spread evenly over [0, 1]; empty unless they are asked for."""
+
+    def clocks(self, schedule: Schedule | None) -> tuple[Tensor, Tensor]:
+        """Local times and rates (b, n): on the schedule, or, without one, anywhere in the box (all rates 1)."""
+        if schedule is None:
+            return self.local, torch.ones_like(self.local)
+        return schedule.times(self.tau), schedule.rates(self.tau)
 
 
 def draw(
@@ -27,11 +36,13 @@ def draw(
     tau: str = "uniform",
     label_drop: float = 0.0,
     device: torch.device | str = "cpu",
+    groups: int = 0,
 ) -> Draws:
     """The rows `part` of the global batch's draws.
 
     Every process draws the whole batch and keeps its rows: a few milliseconds at ImageNet size, and nothing depends on
     how many processes share the work. Devices of another kind have other generators, so other (equally good) draws.
+    groups: how many independent local times to draw as well.
     """
     generator = torch.Generator(device).manual_seed(mix(*key))
     options: Any = {"generator": generator, "device": device}
@@ -40,4 +51,9 @@ def draw(
         clock = torch.sigmoid(torch.special.ndtri(clock.clamp(1e-12, 1 - 1e-12)))
     coin = torch.rand(batch, **options)
     noise = torch.randn(batch, *shape, **options)
-    return Draws(clock[part], noise[part], coin[part] < label_drop)
+    strata = [torch.randperm(batch, **options) for _ in range(groups)]
+    local = torch.empty(batch, 0, dtype=torch.float64, device=device)
+    if strata:
+        inside = torch.rand(batch, groups, dtype=torch.float64, **options)
+        local = (torch.stack(strata, 1) + inside) / batch
+    return Draws(clock[part], noise[part], coin[part] < label_drop, local[part])

@@ -27,6 +27,7 @@ from lwd.path import interpolate
 from lwd.probe.joint import RhoProbe
 from lwd.representations.encoders import resize_map
 from lwd.schedule.base import Schedule
+from lwd.schedule.fixed import Synchronous
 from lwd.train import snapshot, state
 from lwd.train.devices import Devices, whole
 from lwd.train.draws import Draws, draw
@@ -50,7 +51,10 @@ class Outcome:
 
 
 class Trainer:
-    """One run in one directory. With `probe` the schedule learns too (Stage I); without it is frozen (Stage II)."""
+    """One run in one directory. With `probe` the schedule learns too (Stage I); without it is frozen (Stage II).
+
+    Without a schedule every group draws its own local time: the denoiser is then good for any schedule.
+    """
 
     def __init__(
         self,
@@ -58,7 +62,7 @@ class Trainer:
         data: Latents,
         out: str | os.PathLike[str],
         network: nn.Module,
-        schedule: Schedule,
+        schedule: Schedule | None,
         devices: Devices,
         objective: FlowObjective,
         probe: RhoProbe | None = None,
@@ -171,7 +175,7 @@ class Trainer:
     def losses(self, batch: Batch, draws: Draws) -> Losses:
         """The objective on one batch (Eq. flow-objective; with a probe, Eq. rho-objective)."""
         latents, labels = (x.to(self.devices.device, non_blocking=True) for x in (batch.latents, batch.labels))
-        times, rates = self.schedule.times(draws.tau), self.schedule.rates(draws.tau)
+        times, rates = draws.clocks(self.schedule)
         z, target = interpolate(latents, draws.noise, times, self.data.layout)
         if self.config.run.label_drop:
             labels = torch.where(draws.dropped, torch.full_like(labels, self.data.classes), labels)
@@ -190,7 +194,8 @@ class Trainer:
         run, first = self.config.run, (part * self.devices.world + self.devices.rank) * share
         shape = (self.data.layout.channels, *self.data.size)
         key, rows = (run.seed, self.rollbacks, self.step), slice(first, first + share)
-        return draw(key, run.batch, rows, shape, run.tau, run.label_drop, self.devices.device)
+        groups = 0 if self.schedule is not None else len(self.data.layout)
+        return draw(key, run.batch, rows, shape, run.tau, run.label_drop, self.devices.device, groups)
 
     def _fetch(self) -> list[Batch]:
         """This step's batches; the next step's are gathered meanwhile."""
@@ -274,7 +279,9 @@ class Trainer:
             with state.writing(folder, self.step, tensors, numbers) as aside:
                 if isinstance(self.inner, LightningDiT):
                     record = {"step": self.step} | self.provenance
-                    write_checkpoint(aside, self.inner.config, average, self.schedule, self.data.statistics, record)
+                    curve = self.schedule or Synchronous(self.data.layout.names)
+                    record |= {"any_schedule": True} if self.schedule is None else {}
+                    write_checkpoint(aside, self.inner.config, average, curve, self.data.statistics, record)
                 else:
                     write_safetensors(aside / state.MODEL, average)
             state.prune(folder, self.config.run.keep_last, self.config.run.keep_every)
@@ -296,7 +303,8 @@ class Trainer:
 
     def _about(self) -> dict[str, Any]:
         """What the numbers of a run depend on beside its settings."""
-        return {"data": self.data.fingerprint, "schedule": None if self.probe else self.schedule.to_dict()}
+        fixed = self.schedule.to_dict() if self.schedule is not None and not self.probe else None
+        return {"data": self.data.fingerprint, "schedule": fixed}
 
     def resume(self) -> None:
         """Take up the newest whole checkpoint; a new run writes its first one, which proves that it can."""

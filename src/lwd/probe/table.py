@@ -1,0 +1,253 @@
+"""Loss surfaces as tables: what the schedule objective asks of a network, as functions of the local times."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import torch
+from torch import Tensor
+
+from lwd.errors import InputError
+from lwd.groups import Layout
+from lwd.path import Velocity, interpolate
+
+LEAST = 32
+"""Fewer samples than this say nothing about a mean square."""
+SHIFT = 0.01
+"""How far a clock is moved on to see how the velocity bends."""
+
+
+@dataclass(frozen=True)
+class SurfaceTable:
+    """l_g, n_g = mean |v_g|^2 and their standard errors at points of the time box.
+
+    points: (m, n) local times; losses, energies and their errors: (m, n); bends: (m, n, 1 + n, 1 + n), Gram matrices of
+    v_g and of its change as each clock moves on (the state with it), or None. axis: the values of a full grid whose
+    points run in C order, or None where the points are scattered.
+    """
+
+    layout: Layout
+    points: Tensor
+    losses: Tensor
+    energies: Tensor
+    loss_errors: Tensor
+    energy_errors: Tensor
+    count: int
+    axis: Tensor | None = None
+    bends: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        m, n = len(self.points), len(self.layout)
+        names = ("points", "losses", "energies", "loss_errors", "energy_errors")
+        shapes: dict[str, tuple[int, ...]] = dict.fromkeys(names, (m, n))
+        if self.bends is not None:
+            shapes["bends"] = (m, n, 1 + n, 1 + n)
+        for name, shape in shapes.items():
+            value = getattr(self, name)
+            if tuple(value.shape) != shape:
+                raise InputError(f"the surfaces' {name} must have shape {shape}, got {tuple(value.shape)}")
+            if not torch.isfinite(value).all():
+                holes = int((~torch.isfinite(value.reshape(m, -1))).any(1).sum())
+                raise InputError(f"the surfaces' {name} hold NaN or infinity at {holes} of {m} points; tabulate again")
+        if ((self.points < 0) | (self.points > 1)).any():
+            raise InputError("the surfaces' points lie in [0, 1]; 0 is noise, 1 is data")
+        if (self.losses < 0).any() or (self.energies < 0).any():
+            raise InputError("the surfaces' losses and energies are mean squares and cannot be negative")
+        if self.count < LEAST:
+            raise InputError(f"the surfaces were tabulated from {self.count} samples; at least {LEAST} are needed")
+        if self.axis is not None and not torch.equal(self.points, grid_points(self.axis, n)):
+            raise InputError("the surfaces' points are not the grid that their axis names")
+
+
+def grid_points(axis: Tensor, groups: int) -> Tensor:
+    """All combinations of the axis's values: (p^n, n), the last group's time running fastest."""
+    return torch.cartesian_prod(*[axis] * groups).reshape(-1, groups)
+
+
+def scattered_points(count: int, groups: int) -> Tensor:
+    """Well spread points of the box (Sobol), and its corners."""
+    engine = torch.quasirandom.SobolEngine(groups, scramble=True, seed=0)  # type: ignore[no-untyped-call]
+    inner = engine.draw(count).double()
+    corners = torch.tensor(list(product((0.0, 1.0), repeat=groups)), dtype=torch.float64)
+    return torch.cat([corners, inner])
+
+
+@torch.no_grad()
+def tabulate(
+    velocity: Velocity,
+    data: Tensor,
+    labels: Tensor,
+    layout: Layout,
+    points: int = 13,
+    bends: bool = True,
+    batch: int = 256,
+    seed: int = 0,
+    progress: Callable[[int], object] | None = None,
+) -> SurfaceTable:
+    """Estimate the surfaces of a denoiser: every point sees the same data and the same noise.
+
+    data: (m, c, ...) latents that the denoiser was not trained on, or a fresh draw; labels: (m,).
+    points: along each axis of the grid for two groups; 32 times as many scattered ones for three or more.
+    """
+    if len(data) < LEAST:
+        raise InputError(f"surfaces need at least {LEAST} samples, got {len(data)}")
+    axis = torch.linspace(0, 1, points, dtype=torch.float64) if len(layout) <= 2 else None
+    places = grid_points(axis, len(layout)) if axis is not None else scattered_points(32 * points, len(layout))
+    generator = torch.Generator().manual_seed(seed)
+    noise = torch.randn(data.shape, generator=generator, dtype=data.dtype).to(data.device)
+    rows = [_one_point(velocity, data, noise, labels, layout, place, bends, batch, progress) for place in places]
+    means, errors, grams = (torch.stack(part) for part in zip(*rows, strict=True))
+    return SurfaceTable(
+        layout, places, means[:, 0], means[:, 1], errors[:, 0], errors[:, 1], len(data), axis, grams if bends else None
+    )
+
+
+def _one_point(
+    velocity: Velocity,
+    data: Tensor,
+    noise: Tensor,
+    labels: Tensor,
+    layout: Layout,
+    place: Tensor,
+    bends: bool,
+    batch: int,
+    progress: Callable[[int], object] | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Means and standard errors of l and n, (2, n) each, and the Gram matrices (n, 1 + n, 1 + n)."""
+    found, grams = [], []
+    for x, e, label in zip(*(torch.split(part, batch) for part in (data, noise, labels)), strict=True):
+        times = place.expand(len(x), -1).to(x.device)
+        z, target = interpolate(x, e, times, layout)
+        v = velocity(z, times, label).to(z.dtype)
+        found.append(torch.stack([layout.means((v - target).square()), layout.means(v.square())], 1).double().cpu())
+        if bends:
+            changes = [v, *(_change(velocity, z, v, times, label, layout, g) for g in range(len(layout)))]
+            pairs = [torch.stack([layout.means(a * b).double().sum(0) for b in changes], -1) for a in changes]
+            grams.append(torch.stack(pairs, 1).cpu())  # (n, 1 + n, 1 + n)
+        if progress is not None:
+            progress(len(x))
+    values = torch.cat(found)
+    gram = torch.stack(grams).sum(0) / len(data) if grams else torch.zeros(0)
+    return values.mean(0), values.std(0) / len(values) ** 0.5, gram
+
+
+def _change(
+    velocity: Velocity, z: Tensor, v: Tensor, times: Tensor, label: Tensor, layout: Layout, group: int
+) -> Tensor:
+    """d v / d t_g along the flow of group g: the clock and the state of g move on together."""
+    step = -SHIFT if float(times[0, group]) + SHIFT > 1 else SHIFT
+    moved = times.clone()
+    moved[:, group] += step
+    only = torch.zeros(1, len(layout), dtype=z.dtype, device=z.device)
+    only[0, group] = step
+    return (velocity(z + layout.expand(only, z.ndim) * v, moved, label).to(z.dtype) - v) / step
+
+
+class GridSurfaces:
+    """A full grid as smooth functions: tensor products of cubic Hermite pieces with fourth-order slopes."""
+
+    def __init__(self, table: SurfaceTable) -> None:
+        if table.axis is None or len(table.axis) < 5:
+            raise InputError("smooth surfaces need a grid of at least 5 points along each axis")
+        self.axis, self.slopes = table.axis.double(), _slopes(table.axis.double())
+        shape = (len(table.axis),) * len(table.layout)
+        values = torch.stack([table.losses, table.energies], -1).double()
+        self.values = values.reshape(*shape, len(table.layout), 2)
+        self.bends = None if table.bends is None else table.bends.double().reshape(*shape, *table.bends.shape[1:])
+
+    def __call__(self, times: Tensor) -> tuple[Tensor, Tensor]:
+        """times (b, n) -> l and n, (b, n) each; differentiable."""
+        found = self._at(times, self.values)
+        # A mean square is not negative, whatever a cubic makes of noise near zero.
+        return found[..., 0].clamp(min=0), found[..., 1].clamp(min=0)
+
+    def gram(self, times: Tensor) -> Tensor:
+        """times (b, n) -> Gram matrices of the velocity and its changes, (b, n, 1 + n, 1 + n)."""
+        if self.bends is None:
+            raise InputError("the surfaces were tabulated without bends; probe again, or leave --steps out")
+        return self._at(times, self.bends)
+
+    def _at(self, times: Tensor, values: Tensor) -> Tensor:
+        weights = [_hermite(times[:, i], self.axis, self.slopes) for i in range(times.shape[1])]
+        found = torch.einsum("bp,p...->b...", weights[0], values)
+        for weight in weights[1:]:
+            found = torch.einsum("bp,bp...->b...", weight, found)
+        return found
+
+
+def _hermite(t: Tensor, axis: Tensor, slopes: Tensor) -> Tensor:
+    """Weights (b, p) of the grid's values in a cubic Hermite interpolant at t (b,)."""
+    t = t.double().clamp(0, 1)
+    cell = (torch.bucketize(t.detach(), axis, right=True) - 1).clamp(0, len(axis) - 2)
+    h = axis[cell + 1] - axis[cell]
+    u = ((t - axis[cell]) / h)[:, None]
+    one = torch.eye(len(axis), dtype=torch.float64)
+    low, high = one[cell], one[cell + 1]
+    start, end = h[:, None] * slopes[cell], h[:, None] * slopes[cell + 1]
+    return (
+        (1 + 2 * u) * (1 - u) ** 2 * low + u**2 * (3 - 2 * u) * high + u * (1 - u) ** 2 * start + u**2 * (u - 1) * end
+    )
+
+
+def _slopes(axis: Tensor) -> Tensor:
+    """Derivative matrix (p, p): at each point, of the quartic through the five nearest."""
+    count = len(axis)
+    matrix = torch.zeros(count, count, dtype=torch.float64)
+    for i in range(count):
+        low = min(max(i - 2, 0), count - 5)
+        offsets = axis[low : low + 5] - axis[i]
+        powers = offsets[None] ** torch.arange(5, dtype=torch.float64)[:, None]
+        wanted = torch.tensor([0.0, 1, 0, 0, 0], dtype=torch.float64)
+        matrix[i, low : low + 5] = torch.linalg.solve(powers, wanted)
+    return matrix
+
+
+class SmoothSurfaces:
+    """Scattered points as Chebyshev polynomials of the total degree with the least error on held-out points."""
+
+    def __init__(self, table: SurfaceTable, largest: int = 8) -> None:
+        values = torch.cat([table.losses, table.energies], 1).double()
+        held = torch.arange(len(values)) % 5 == 4
+        scores: dict[int, float] = {}
+        for degree in range(1, largest + 1):
+            terms = _terms(degree, table.points.shape[1])
+            if len(terms) > 0.8 * int((~held).sum()):
+                break
+            basis = _chebyshev(table.points.double(), terms)
+            fit = torch.linalg.lstsq(basis[~held], values[~held]).solution
+            scores[degree] = float((basis[held] @ fit - values[held]).square().mean().sqrt())
+        if not scores:
+            raise InputError(f"{len(values)} points are too few for a smooth surface; tabulate with more --points")
+        self.degree = min(scores, key=lambda degree: scores[degree])
+        self.error = scores[self.degree]
+        """Root mean square error on the held-out points."""
+        self.terms = _terms(self.degree, table.points.shape[1])
+        self.fit = torch.linalg.lstsq(_chebyshev(table.points.double(), self.terms), values).solution
+
+    def __call__(self, times: Tensor) -> tuple[Tensor, Tensor]:
+        found = _chebyshev(times.double().clamp(0, 1), self.terms) @ self.fit
+        return found[:, : times.shape[1]].clamp(min=0), found[:, times.shape[1] :].clamp(min=0)
+
+
+def _terms(degree: int, groups: int) -> list[tuple[int, ...]]:
+    return [powers for powers in product(range(degree + 1), repeat=groups) if sum(powers) <= degree]
+
+
+def _chebyshev(times: Tensor, terms: Sequence[tuple[int, ...]]) -> Tensor:
+    """Products of Chebyshev polynomials on [0, 1]: (b, n) -> (b, terms)."""
+    x = 2 * times - 1
+    rows = [torch.ones_like(x), x]
+    for _ in range(max(max(powers) for powers in terms) - 1):
+        rows.append(2 * x * rows[-1] - rows[-2])
+    columns = []
+    for powers in terms:
+        column = torch.ones_like(x[:, 0])
+        for group, power in enumerate(powers):
+            column = column * rows[power][:, group]
+        columns.append(column)
+    return torch.stack(columns, 1)
+
+
+def smooth(table: SurfaceTable) -> "GridSurfaces | SmoothSurfaces":
+    """The table as functions: a grid interpolated, scattered points fitted."""
+    return GridSurfaces(table) if table.axis is not None else SmoothSurfaces(table)

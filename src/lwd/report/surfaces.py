@@ -1,0 +1,112 @@
+"""Loss surfaces as heat maps, and the lambda path."""
+
+from collections.abc import Mapping
+
+import torch
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
+
+from lwd.errors import InputError
+from lwd.groups import default_lead
+from lwd.probe.path import LambdaPath
+from lwd.probe.table import SurfaceTable, grid_points, smooth
+from lwd.report.plots import COLOURS, UNIT, new_figure
+from lwd.schedule.base import Schedule
+
+
+def plot_surfaces(table: SurfaceTable, schedules: Mapping[str, Schedule] | None = None) -> Figure:
+    """l_g (above) and mean |v_g|^2 (below) over the two clocks, with schedules drawn on top."""
+    if len(table.layout) != 2:
+        raise InputError(f"heat maps are for two groups, these surfaces have {len(table.layout)}")
+    names = table.layout.names
+    lead = names.index(default_lead(names))
+    axis = torch.linspace(0, 1, 81, dtype=torch.float64)
+    losses, energies = smooth(table)(grid_points(axis, 2))
+    figure = new_figure(9.6, 8.4)
+    panels = figure.subplots(2, 2)
+    for row, (values, what) in zip(panels, ((losses, "loss"), (energies, "mean |v|²")), strict=True):
+        for g, axes in enumerate(row):
+            picture = values[:, g].reshape(81, 81)
+            # Rows of the picture are the follower's time.
+            shown = picture if lead == 1 else picture.T
+            image = axes.imshow(shown, origin="lower", extent=(0, 1, 0, 1), cmap="viridis", interpolation="bilinear")
+            figure.colorbar(image, ax=axes, shrink=0.8)
+            draw_curves(axes, schedules or {}, lead)
+            axes.set(xlabel=f"{names[lead]} time", ylabel=f"{names[1 - lead]} time", title=f"{what} of {names[g]}")
+            axes.set(xlim=(0, 1), ylim=(0, 1))
+    if schedules:
+        panels[0, 0].legend(fontsize=7, loc="upper left")
+    return figure
+
+
+def draw_curves(axes: Axes, schedules: Mapping[str, Schedule], lead: int) -> None:
+    tau = torch.linspace(0, 1, 201, dtype=torch.float64)
+    for (title, schedule), colour in zip(schedules.items(), ("white", *COLOURS[1:]) * 9, strict=False):
+        times = schedule.times(tau).detach()
+        axes.plot(times[:, lead], times[:, 1 - lead], color=colour, linewidth=1.6, label=title)
+
+
+def plot_path(path: LambdaPath) -> Figure:
+    """Curves coloured by lambda; objective, its parts and the floor against lambda; the predicted error if there is."""
+    points = [point for point in path.points if point.kinetic > 0]
+    if not points:
+        raise InputError("a picture of the path needs a lambda > 0")
+    predicted = any(point.error is not None for point in points)
+    figure = new_figure(14.4 if predicted else 9.8, 4.6)
+    axes = figure.subplots(1, 3 if predicted else 2)
+    norm = LogNorm(points[0].kinetic, max(points[-1].kinetic, 1.001 * points[0].kinetic))
+    tau = torch.linspace(0, 1, 201, dtype=torch.float64)
+    lead = getattr(points[0].schedule, "lead", default_lead(points[0].schedule.groups))
+    for point in points:
+        times = point.schedule.times(tau).detach()
+        for g, name in enumerate(point.schedule.groups):
+            if name != lead:
+                style = ":" if point.collapsed else "-"
+                axes[0].plot(tau, times[:, g], style, color=colormaps["viridis"](norm(point.kinetic)), linewidth=1.1)
+    axes[0].set(xlabel=f"{lead} time = τ", ylabel="local time", xlim=UNIT, ylim=UNIT)
+    axes[0].set(title="best curve, dark = weak λ; dotted: collapsed")
+    places = [point.kinetic for point in points]
+    axes[1].plot(places, [point.objective for point in points], color=COLOURS[0], label="objective")
+    axes[1].plot(places, [point.flow for point in points], color=COLOURS[1], label="flow loss")
+    if all(point.floor is not None for point in points):
+        floors = [float(point.floor or 0.0) for point in points]
+        axes[1].plot(places, floors, "--", color="#333", linewidth=0.9, label="global optimum")
+    twin = axes[1].twinx()
+    twin.plot(places, [point.energy for point in points], color=COLOURS[2])
+    twin.set_ylabel("kinetic energy", color=COLOURS[2])
+    axes[1].set(xscale="log", xlabel="λ", title="what λ buys and costs")
+    _mark(axes[1], path)
+    axes[1].legend(fontsize=7, frameon=False, loc="upper left")
+    if predicted:
+        axes[2].plot(places, [float(point.error or 0.0) for point in points], color=COLOURS[3])
+        axes[2].set(xscale="log", xlabel="λ", ylabel="predicted error of the sampler", title="the second rule")
+        if path.chosen is not None:
+            axes[2].axvline(path.chosen.kinetic, color="#333", linestyle="--", linewidth=0.9)
+    return figure
+
+
+def _mark(axes: Axes, path: LambdaPath) -> None:
+    if path.threshold is not None:
+        axes.axvspan(axes.get_xlim()[0], path.threshold, color="#c44e52", alpha=0.12, label="collapsed")
+    if path.weakest is not None:
+        axes.axvline(
+            path.weakest.kinetic, color="#333", linewidth=0.9, label=f"weakest stable λ {path.weakest.kinetic:.4g}"
+        )
+
+
+def path_table(path: LambdaPath) -> str:
+    """One line for each lambda."""
+    predicted = any(point.error is not None for point in path.points)
+    lines = [
+        "    lambda  at 0.5  objective       flow     energy   above floor" + ("  predicted error" if predicted else "")
+    ]
+    for point in path.points:
+        middle = float(point.schedule.times(0.5).min())
+        above = f"{point.objective - point.floor:12.5f}" if point.floor is not None else " " * 12
+        error = f"  {point.error:15.4g}" if point.error is not None else ""
+        word = "   collapsed" if point.collapsed else ""
+        numbers = f"{point.objective:10.5f} {point.flow:10.5f} {point.energy:10.4f}"
+        lines.append(f"{point.kinetic:10.5g}  {middle:6.3f} {numbers}  {above}{error}{word}")
+    return "\n".join(lines)

@@ -1,0 +1,107 @@
+"""The surface probe: one denoiser at independent local times, and from it the loss surfaces for every lambda."""
+
+import copy
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from lwd.checkpoint import locate
+from lwd.config import Config, with_changes
+from lwd.data.latents import Latents
+from lwd.data.order import mix
+from lwd.errors import InputError
+from lwd.objective import FlowObjective, Reduction
+from lwd.probe.files import NAME, load_surfaces, save_surfaces
+from lwd.probe.table import SurfaceTable, tabulate
+from lwd.stages import OnStep, build_network, versions
+from lwd.train.devices import Devices
+from lwd.train.trainer import Outcome, Trainer
+from lwd.weights import read_safetensors
+
+
+def surface_probe(
+    config: Config,
+    data: Latents,
+    out: str | os.PathLike[str],
+    devices: Devices,
+    on_step: OnStep | None = None,
+    wandb: bool = False,
+    network: nn.Module | None = None,
+    points: int = 11,
+    samples: int = 384,
+    progress: Callable[[int], object] | None = None,
+) -> tuple[Outcome, SurfaceTable | None]:
+    """Train at t ~ U[0, 1]^n for probe.steps, then tabulate; writes surfaces.safetensors and .json. Run again to go on.
+
+    The network stays in checkpoints/ as a model that samples under any schedule. The table is None if interrupted.
+    """
+    if len(data.layout) < 2:
+        raise InputError("a single group has no schedule to learn; the probe needs two groups or more")
+    o = config.objective
+    config = with_changes(
+        config,
+        objective={"cosine": 0.0, "align": 0.0},
+        network={"tap": 0},
+        run={"steps": config.probe.steps, "sample_every": 0},
+    )
+    network = network or build_network(config, data)
+    reader = copy.deepcopy(network).to(devices.device).eval()
+    objective = FlowObjective(data.layout, o.weights, o.reduction)
+    about: dict[str, Any] = {"by": "lwd probe", "method": "surface", "data": data.fingerprint, "versions": versions()}
+    trainer = Trainer(config, data, out, network, None, devices, objective, wandb=wandb, provenance=about)
+    outcome = trainer.run(on_step)
+    if not outcome.finished:
+        return outcome, None
+    if devices.main:
+        about |= {"steps": config.probe.steps, "seed": config.run.seed, "weights": objective.weights}
+        about |= {"reduction": o.reduction, "points": points, "samples": samples}
+        if not _is_there(Path(out), about):
+            weights = read_safetensors(locate(out) / "model.safetensors", str(devices.device))
+            reader.load_state_dict(weights)
+            latents, labels = _held(data, samples, config.run.seed, devices.device)
+            table = tabulate(reader, latents, labels, data.layout, points, progress=progress)
+            save_surfaces(table, Path(out) / NAME, about)
+    devices.wait()
+    return outcome, load_surfaces(Path(out) / NAME)[0]
+
+
+def _is_there(out: Path, about: Mapping[str, Any]) -> bool:
+    try:
+        return load_surfaces(out / NAME)[1] == dict(about)
+    except InputError:
+        return False
+
+
+def _held(data: Latents, samples: int, seed: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """A batch of its own order; a short probe has seen each image a few times at most."""
+    if samples > len(data):
+        raise InputError(f"--samples {samples} is more than the {len(data)} images there are")
+    batch = data.batch(0, samples, mix(seed, 1) % 2**32, 0, 1, False)
+    return batch.latents.to(device), batch.labels.to(device)
+
+
+def surface_settings(provenance: Mapping[str, Any]) -> tuple[dict[str, float], Reduction]:
+    """Weights and reduction that the probe was trained with, for objectives over its surfaces."""
+    weights, reduction = provenance.get("weights", {}), provenance.get("reduction", "channels")
+    good = isinstance(weights, Mapping) and all(isinstance(value, (int, float)) for value in weights.values())
+    return {str(k): float(v) for k, v in weights.items()} if good else {}, cast(Reduction, reduction)
+
+
+def parse_weights(text: str | None, names: Sequence[str]) -> dict[str, float] | None:
+    """`semantic=2,texture=1` -> weights."""
+    if text is None:
+        return None
+    found = {}
+    for part in text.split(","):
+        name, equals, value = part.partition("=")
+        try:
+            found[name.strip()] = float(value)
+        except ValueError:
+            equals = ""
+        if not equals:
+            raise InputError(f"--weights is a list such as {names[-1]}=2, got {text!r}")
+    return found
