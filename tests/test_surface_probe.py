@@ -1,0 +1,150 @@
+"""The surface probe: a denoiser at independent local times, its surfaces, and what is done with both."""
+
+import json
+
+import pytest
+import torch
+
+import lwd
+from lwd.cli import main
+from lwd.config import with_changes
+from lwd.probe.files import load_surfaces
+from lwd.representations.texture import PatchAutoencoder
+from lwd.stages import load_into, train
+from lwd.surface_probe import parse_weights, surface_probe, surface_settings
+from lwd.train.draws import draw
+from train_data import MatrixNet, cpu, gaussian, images, memory, settings
+
+
+def test_local_times_are_independent_and_even():
+    """Oracle: every stratum of every group holds one draw; groups are uncorrelated; the other draws are unchanged."""
+    one = draw((0, 0, 5), 4096, slice(0, 4096), (1,), groups=3)
+    strata = (one.local * 4096).floor().long()
+    for g in range(3):
+        assert torch.equal(strata[:, g].sort().values, torch.arange(4096))
+    assert (torch.corrcoef(one.local.T) - torch.eye(3)).abs().max() < 0.06
+    plain = draw((0, 0, 5), 4096, slice(0, 4096), (1,))
+    assert torch.equal(plain.tau, one.tau)
+    assert torch.equal(plain.noise, one.noise)
+    part = draw((0, 0, 5), 4096, slice(100, 200), (1,), groups=3)
+    assert torch.equal(part.local, one.local[100:200])
+    times, rates = one.clocks(None)
+    assert torch.equal(times, one.local)
+    assert (rates == 1).all()
+
+
+def test_surfaces_of_a_trained_network_are_the_closed_form(tmp_path):
+    """Oracle: Gaussian surfaces: within 3 standard errors, plus what 1500 steps leave of the network's own error."""
+    exact = gaussian(0.6)
+    config = settings(
+        objective={"reduction": "groups"},
+        optimizer={"lr": 3e-3, "decay": "cosine"},
+        run={"batch": 1024, "log_every": 500, "save_every": 10**6, "label_drop": 0.0},
+        probe={"steps": 1500, "burn_in": 1},
+    )
+    options = {"network": MatrixNet(2), "points": 6, "samples": 4000}
+    outcome, table = surface_probe(config, memory(exact, 50_000), tmp_path, cpu(), **options)
+    assert outcome.finished
+    losses, energies = exact.surfaces(table.points)
+    inside = ((table.points > 0.05) & (table.points < 0.95)).all(1)
+    away = (table.losses - losses).abs()[inside] - 3 * table.loss_errors[inside]
+    assert away.max() < 0.02
+    assert ((table.energies - energies).abs()[inside] - 3 * table.energy_errors[inside]).max() < 0.05
+    again, same = surface_probe(config, memory(exact, 50_000), tmp_path, cpu(), **options)
+    assert again.step == 1500
+    assert torch.equal(same.losses, table.losses)
+
+
+@pytest.fixture(scope="module")
+def probed(tmp_path_factory):
+    """A surface probe of a small LightningDiT, killed half way by its step count and continued."""
+    out = tmp_path_factory.mktemp("surface")
+    data = images(count=400)
+    config = settings(probe={"steps": 6, "burn_in": 1})
+    surface_probe(
+        with_changes(config, probe={"steps": 3, "burn_in": 1}), data, out / "run", cpu(), points=5, samples=64
+    )
+    _, table = surface_probe(config, data, out / "run", cpu(), points=5, samples=64)
+    assert load_surfaces(out / "run")[1]["steps"] == 6
+    return out / "run", data, table
+
+
+def test_the_network_samples_under_any_schedule(probed, tmp_path):
+    """Oracle: `lwd.sample` of the same network under that schedule; a model of one schedule refuses another."""
+    run, data, _ = probed
+    torch.manual_seed(0)
+    PatchAutoencoder.small(channels=4, patch=2, width=32, depth=1).save(_made(tmp_path / "ae"))
+    common = ["--decoder", str(tmp_path / "ae"), "--count", "4", "--solver", "euler", "--steps", "5"]
+    free = ["sample", "--model", str(run), *common]
+    assert main([*free, "--schedule", "offset:0.3", "--out", str(tmp_path / "a")]) == 0
+    assert main([*free, "--out", str(tmp_path / "b")]) == 0
+    manifest = json.loads((tmp_path / "a" / "manifest.json").read_text())
+    assert manifest["model"]["schedule"]["kind"] == "offset"
+    assert (tmp_path / "a" / "samples.npz").read_bytes() != (tmp_path / "b" / "samples.npz").read_bytes()
+    point = lwd.load(run / "checkpoints" / "00000006")
+    assert point.any_schedule
+    assert point.under(lwd.Offset(0.3)).schedule == lwd.Offset(0.3)
+    bound = lwd.Checkpoint(point.velocity, lwd.Synchronous())
+    with pytest.raises(lwd.InputError, match="has not seen the local times of another one"):
+        bound.under(lwd.Offset(0.3))
+    assert bound.under(lwd.Offset(0.3), anyway=True).schedule == lwd.Offset(0.3)
+    assert bound.under(lwd.Synchronous()) is bound
+    assert data.layout.names == bound.layout.names
+
+
+def _made(path):
+    path.mkdir()
+    return path
+
+
+def test_training_begins_with_the_probes_weights(probed, tmp_path):
+    """Oracle: the first checkpoint of a run with init_from holds the probe's averaged weights; a misfit is refused."""
+    run, data, _ = probed
+    config = settings(run={"steps": 1, "save_every": 1})
+    train(config, data, tmp_path / "run", cpu(), init_from=run)
+    before = lwd.load(run / "checkpoints" / "00000006").velocity.state_dict()
+    first = lwd.load(tmp_path / "run" / "checkpoints" / "00000000").velocity.state_dict()
+    assert all(torch.equal(first[name], before[name]) for name in before)
+    with pytest.raises(lwd.InputError, match="does not fit this network"):
+        train(settings(network={"width": 64}), data, tmp_path / "other", cpu(), init_from=run)
+    with pytest.raises(lwd.InputError, match=r"does not exist|cannot read"):
+        load_into(MatrixNet(2), tmp_path / "nowhere")
+
+
+def test_the_commands(probed, tmp_path, capsys, monkeypatch):
+    """Oracle: files that load; the fitted schedule's lambda and verdict in its provenance; one line for bad input."""
+    run, _, table = probed
+    monkeypatch.chdir(tmp_path)
+    assert main(["surfaces", "show", str(run), "offset:0.3", "--out", "s.png"]) == 0
+    shown = capsys.readouterr().out
+    assert "method:" in shown
+    assert f"{float(table.losses[:, 0].max()):.4f}" in shown
+    assert main(["schedule", "fit", str(run), "--kinetic", "0.3", "--family", "bernstein:6", "--out", "fit.json"]) == 0
+    fitted = lwd.load_schedule("fit.json")
+    assert isinstance(fitted, lwd.Bernstein)
+    assert json.loads((tmp_path / "fit.json").read_text())["provenance"]["lambda"] == 0.3
+    assert main(["schedule", "fit", str(run), "--kinetic", "0.3", "--family", "optimum", "--out", "best.json"]) == 0
+    assert isinstance(lwd.load_schedule("best.json"), lwd.PiecewiseLinear)
+    capsys.readouterr()
+    path = ["schedule", "path", str(run), "--lambdas", "0.1,0.5", "--steps", "8", "--out", "path"]
+    assert main(path) == 0
+    text = capsys.readouterr().out
+    result = json.loads((tmp_path / "path" / "path.json").read_text())
+    assert [row["lambda"] for row in result["points"] if row["lambda"] in (0.1, 0.5)] == [0.1, 0.5]
+    assert "for 8 steps: lambda" in text or result["chosen"] is None
+    assert (tmp_path / "path" / "path.png").stat().st_size > 10_000
+    for arguments, message in (
+        (["surfaces", "show", "nowhere"], "nowhere.json does not exist"),
+        (["schedule", "fit", str(run), "--kinetic", "0.1", "--family", "spline", "--out", "x.json"], "no family"),
+        (["schedule", "fit", str(run), "--kinetic", "-1", "--out", "x.json"], "must be a finite number >= 0"),
+        (["schedule", "fit", str(run), "--kinetic", "1", "--weights", "semantic", "--out", "x"], "--weights is a list"),
+        (["schedule", "path", str(run), "--lambdas", "a", "--out", "x"], "--lambdas is a list of numbers"),
+        (["probe", "latents", "--method", "surface", "--kinetic", "0.1", "--out", "x"], "--kinetic has no effect"),
+        (["probe", "latents", "--points", "9", "--out", "x"], "add --method surface"),
+    ):
+        assert main(arguments) == 2
+        error = capsys.readouterr().err.strip()
+        assert len(error.splitlines()) == 1
+        assert message in error, error
+    assert surface_settings({"weights": {"semantic": 2}, "reduction": "groups"}) == ({"semantic": 2.0}, "groups")
+    assert parse_weights("semantic=2,texture=1", ("texture", "semantic")) == {"semantic": 2.0, "texture": 1.0}
