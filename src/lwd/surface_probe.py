@@ -46,6 +46,7 @@ def surface_probe(
         config,
         objective={"cosine": 0.0, "align": 0.0},
         network={"tap": 0},
+        optimizer={"ema_warmup": True},  # a probe is short: an average over 10,000 steps would keep its start
         run={"steps": config.probe.steps, "sample_every": 0},
     )
     network = network or build_network(config, data)

@@ -262,7 +262,7 @@ def test_three_groups_and_descent():
     mine, theirs = descend(start, surfaces, goal), descend(start, data.surfaces, goal)
     values = [float(path_objective(one, data.surfaces, goal).detach()) for one in (start, mine, theirs)]
     assert values[1] - values[2] < 0.02 * (values[0] - values[2]) + 1e-4
-    point = solve_for(0.15, lwd.Polynomial(groups=data.layout.names), surfaces, goal, floor=True)
+    point = solve_for(0.15, lwd.Polynomial(groups=data.layout.names), surfaces, goal)
     assert point.floor is None
     with pytest.raises(lwd.InputError, match="for two groups"):
         global_optimum(surfaces, goal)

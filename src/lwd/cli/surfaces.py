@@ -99,7 +99,7 @@ def run_fit(arguments: argparse.Namespace) -> int:
     from dataclasses import replace
 
     from lwd.probe.joint import judge
-    from lwd.probe.optimum import NODES, global_optimum
+    from lwd.probe.optimum import NODES, GlobalOptimum, global_optimum
     from lwd.probe.path import solve_for
     from lwd.probe.surface import path_objective
     from lwd.schedule.io import parse_family, save_schedule
@@ -113,7 +113,8 @@ def run_fit(arguments: argparse.Namespace) -> int:
         print(f"objective {value:.5f}: the least of all monotone paths")
     else:
         family = parse_family(arguments.family, objective.layout.names)
-        point = solve_for(arguments.kinetic, family, surfaces, objective, floor=len(objective.layout) == 2)
+        optimum = GlobalOptimum(surfaces, objective) if len(objective.layout) == 2 else None
+        point = solve_for(arguments.kinetic, family, surfaces, objective, optimum=optimum)
         verdict = judge(point.schedule)
         save_schedule(point.schedule, arguments.out, about | {"objective": point.objective, "verdict": str(verdict)})
         floor = "" if point.floor is None else f" ({point.objective - point.floor:.5f} above the best of all paths)"

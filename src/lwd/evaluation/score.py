@@ -96,13 +96,15 @@ def score(samples: Seen, reference: Reference, why: str = NO_INCEPTION, shuffle:
 
 def frechet(samples: Seen, feature: str, mean: Tensor, covariance: Tensor) -> Metric:
     """Of one feature, to a reference's moments."""
-    distance = frechet_to(mean.double(), covariance.double())
+    moments = samples.moments(feature)
+    value = frechet_to(mean.double(), covariance.double())(moments.mean, moments.covariance)
+    rough = frechet_to(mean.double(), covariance.double(), rough=True)
 
-    def without(part: int | None) -> float:
-        moments = samples.moments(feature, part)
-        return distance(moments.mean, moments.covariance)
+    def without(part: int) -> float:
+        left = samples.moments(feature, part)
+        return rough(left.mean, left.covariance)
 
-    return jackknife(without(None), without)
+    return jackknife(value, without)
 
 
 def _by_rows(ref: Tensor, rows: Tensor) -> dict[str, Metric]:

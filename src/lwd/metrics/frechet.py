@@ -29,17 +29,20 @@ def frechet_from_moments(mean: Tensor, covariance: Tensor, other_mean: Tensor, o
     return frechet_to(m1, s1)(m2, s2)
 
 
-def frechet_to(mean: Tensor, covariance: Tensor) -> Callable[[Tensor, Tensor], float]:
+def frechet_to(mean: Tensor, covariance: Tensor, rough: bool = False) -> Callable[[Tensor, Tensor], float]:
     """The distance to one reference, whose factor is computed once, as a function of another mean and covariance.
 
     With S1 = F F^T and S2 = G G^T, tr (S1 S2)^(1/2) is the sum of the singular values of F^T G: no general matrix root
     (scipy's is far slower) and no imaginary parts to throw away. Eigenvalues of S1 S2 would be exact only to the root
-    of the precision.
+    of the precision; rough: take them, three times as fast and good enough for a standard error.
     """
     root, trace = factor(covariance), covariance.trace()
 
     def distance(other_mean: Tensor, other_covariance: Tensor) -> float:
-        cross = torch.linalg.svdvals(root.T @ factor(other_covariance)).sum()
+        if rough:
+            cross = torch.linalg.eigvalsh(root.T @ other_covariance @ root).clamp(min=0).sqrt().sum()
+        else:
+            cross = torch.linalg.svdvals(root.T @ factor(other_covariance)).sum()
         return max(float((mean - other_mean).square().sum() + trace + other_covariance.trace() - 2 * cross), 0.0)
 
     return distance

@@ -11,7 +11,7 @@ from lwd.objective import FlowObjective
 from lwd.probe.bend import predicted_error
 from lwd.probe.family import best_curve
 from lwd.probe.joint import judge
-from lwd.probe.optimum import NODES, global_optimum
+from lwd.probe.optimum import NODES, GlobalOptimum
 from lwd.probe.surface import Surfaces, path_terms
 from lwd.probe.table import GridSurfaces
 from lwd.schedule.base import Schedule
@@ -57,21 +57,19 @@ def solve_for(
     surfaces: Surfaces,
     objective: FlowObjective,
     starts: Sequence[Schedule] = (),
-    floor: bool = False,
+    optimum: GlobalOptimum | None = None,
 ) -> Point:
-    """The best curve for one lambda."""
+    """The best curve for one lambda; with the global optimum it also begins there, and is compared with it."""
     objective = replace(objective, kinetic=kinetic)
-    optimum: Schedule | None = None
-    if floor and len(objective.layout) == 2:
-        optimum = global_optimum(surfaces, objective)
-        starts = [*starts, optimum]
+    floor = optimum(kinetic) if optimum is not None else None
+    starts = starts if floor is None else [*starts, floor]
     schedule = best_curve(family, surfaces, objective, starts)
     flow, regulariser = (float(term.detach()) for term in path_terms(schedule, surfaces, objective))
     unit = replace(objective, kinetic=1.0)
     energy = float(path_terms(schedule, surfaces, unit)[1].detach())
     lowest = None
-    if optimum is not None:
-        lowest = float(sum(term.detach() for term in path_terms(optimum, surfaces, objective, NODES)))
+    if floor is not None:
+        lowest = float(sum(term.detach() for term in path_terms(floor, surfaces, objective, NODES)))
     return Point(kinetic, schedule, flow + regulariser, flow, energy, judge(schedule).word == "collapsed", lowest)
 
 
@@ -94,9 +92,10 @@ def lambda_path(
     if not wanted or wanted[0] < 0:
         raise InputError(f"lambdas are numbers >= 0, got {list(lambdas)[:5]}")
     found: dict[float, Point] = {}
+    optimum = GlobalOptimum(surfaces, objective) if floor and len(objective.layout) == 2 else None
     for kinetic in reversed(wanted):
         near = [min(found.items())[1].schedule] if found else []
-        found[kinetic] = solve_for(kinetic, family, surfaces, objective, near, floor)
+        found[kinetic] = solve_for(kinetic, family, surfaces, objective, near, optimum)
         if progress is not None:
             progress(1)
     if objective.weight_gradient != "stop":
@@ -104,7 +103,7 @@ def lambda_path(
             again = best_curve(found[weaker].schedule, surfaces, replace(objective, kinetic=kinetic))
             found[kinetic] = _better(found[kinetic], again, surfaces, objective)
     points = [found[kinetic] for kinetic in wanted]
-    threshold, points = _threshold(points, family, surfaces, objective, floor)
+    threshold, points = _threshold(points, family, surfaces, objective, optimum)
     if steps is not None:
         points = [_with_error(point, surfaces, objective, steps, order) for point in points]
     stable = [point for point in points if not point.collapsed and (threshold is None or point.kinetic >= threshold)]
@@ -124,7 +123,11 @@ def _better(point: Point, other: Learnable, surfaces: Surfaces, objective: FlowO
 
 
 def _threshold(
-    points: list[Point], family: Learnable, surfaces: Surfaces, objective: FlowObjective, floor: bool
+    points: list[Point],
+    family: Learnable,
+    surfaces: Surfaces,
+    objective: FlowObjective,
+    optimum: GlobalOptimum | None,
 ) -> tuple[float | None, list[Point]]:
     """The largest lambda that collapses, to 2%, by bisection; the points that were tried on the way join the path."""
     collapsed = [point for point in points if point.collapsed]
@@ -137,7 +140,7 @@ def _threshold(
     high = above[0]
     while high.kinetic > 1.02 * low.kinetic and high.kinetic > 1e-6:
         middle = (max(low.kinetic, 1e-6) * high.kinetic) ** 0.5
-        point = solve_for(middle, family, surfaces, objective, [low.schedule, high.schedule], floor)
+        point = solve_for(middle, family, surfaces, objective, [low.schedule, high.schedule], optimum)
         points = sorted([*points, point], key=lambda one: one.kinetic)
         low, high = (point, high) if point.collapsed else (low, point)
     return high.kinetic, points

@@ -31,7 +31,9 @@ def plot_surfaces(table: SurfaceTable, schedules: Mapping[str, Schedule] | None 
             picture = values[:, g].reshape(81, 81)
             # Rows of the picture are the follower's time.
             shown = picture if lead == 1 else picture.T
-            image = axes.imshow(shown, origin="lower", extent=(0, 1, 0, 1), cmap="viridis", interpolation="bilinear")
+            image = axes.imshow(
+                shown.numpy(), origin="lower", extent=(0, 1, 0, 1), cmap="viridis", interpolation="bilinear"
+            )
             figure.colorbar(image, ax=axes, shrink=0.8)
             draw_curves(axes, schedules or {}, lead)
             axes.set(xlabel=f"{names[lead]} time", ylabel=f"{names[1 - lead]} time", title=f"{what} of {names[g]}")
