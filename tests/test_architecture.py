@@ -42,7 +42,7 @@ ALLOWED = {
     "metrics": {"errors", "files", "moments", "weights"},
     "train": BASE | CORE | {"weights", "models", "representations", "data", "checkpoint", "config"},
     "report": BASE | CORE | {"models", "representations", "data", "pipeline", "train", "bench"},
-    "stages": BASE | CORE | MODELS | {"data", "config", "train", "report"},
+    "stages": BASE | CORE | MODELS | {"data", "config", "train", "report", "weights"},
     "surface_probe": BASE | CORE | MODELS | {"data", "config", "train", "stages", "weights"},
     "bench": {"errors", "groups", "path", "placement", "sampler", "schedule"},
     "generator": BASE | CORE | MODELS | {"data", "jobs", "bench"},

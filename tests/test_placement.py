@@ -104,6 +104,19 @@ def test_optimised_steps_have_less_error(name, method):
     assert found["optimised"] < 0.99 * min(found[name] for name in ("tau", "texture", "semantic")), found
 
 
+def test_the_search_keeps_its_budget():
+    """Oracle: calls of the field, counted: the starts, the accurate solve and the budget, and not much more."""
+    data, calls = small_mixture(), 0
+
+    def counted(z, times, label):
+        nonlocal calls
+        calls += 1
+        return data(z, times, label)
+
+    place("optimised", 40, "heun", counted, lwd.Synchronous(), LAYOUT, size=(1, 1))
+    assert calls < 800 + 400 + 5 * 80 + 2 * 128 + 80
+
+
 def test_what_cannot_be_placed_is_said():
     data, schedule = small_mixture(), lwd.Offset(0.3)
     for arguments, message in (

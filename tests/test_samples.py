@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,14 +16,15 @@ import torch
 from PIL import Image
 
 import lwd
-from lwd import LWDPipeline
+from lwd import LWDPipeline, samples
 from lwd.cli import main
 from lwd.generator import Generator, SampleSettings, open_generator
 from lwd.placement import place
 from lwd.report.trajectory import states_along
+from lwd.representations.ldm import autoencoder_from_ldm
 from lwd.representations.texture import PatchAutoencoder
 from lwd.samples import generate
-from reference import busy_network, small_config
+from reference import busy_network, ldm, small_config
 from strategies import small_mixture
 
 LAYOUT = lwd.Layout.of(texture=4, semantic=2)
@@ -76,6 +78,67 @@ def test_samples_do_not_depend_on_batch_order_or_processes(tmp_path, settings):
     latents = Generator(pipe, settings).draw(0, 21, solver)[0]
     alone, _ = Generator(pipe, replace(settings, seed=13, labels=(13 % 3,), count=1)).draw(0, 1, solver)
     assert np.array_equal(alone[0], latents[13])
+
+
+def test_a_convolutional_decoder_does_not_see_the_batch(tmp_path):
+    """Oracle: the same bytes for other batches, with diffusers' AutoencoderKL: oneDNN chooses by the batch's size."""
+    point = pipeline().checkpoint
+    pipe = LWDPipeline(point, autoencoder_from_ldm(ldm()[1]))
+    settings = replace(HEUN, count=24, steps=3)
+    generate(Generator(pipe, replace(settings, batch=24)), tmp_path / "whole")
+    for batch in (16, 5):
+        generate(Generator(pipe, replace(settings, batch=batch)), tmp_path / f"b{batch}")
+        assert images(tmp_path / f"b{batch}") == images(tmp_path / "whole")
+
+
+def test_what_is_not_ours_stays(tmp_path):
+    """Oracle: hidden files and folders are still there; pictures of someone else stop the job before it begins."""
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".env").write_text("mine")
+    (tmp_path / ".manifest.json.0123456789ab").write_text("left by a killed process")
+    generate(Generator(pipeline(), replace(HEUN, count=3)), tmp_path)
+    hidden = sorted(p.name for p in tmp_path.iterdir() if p.name.startswith("."))
+    assert hidden == [".env", ".git"]
+    for name in ("samples.npz", "grid.png"):
+        other = tmp_path / f"with-{name}"
+        other.mkdir()
+        (other / name).write_text("mine")
+        with pytest.raises(lwd.InputError, match="is there and not of this set"):
+            generate(Generator(pipeline(), HEUN), other)
+        assert (other / name).read_text() == "mine"
+
+
+def test_processes_with_other_settings_do_not_mix(tmp_path):
+    """Oracle: the second changes the plan before the first has written a block; the first notices and stops."""
+    first = Generator(pipeline(), HEUN)
+    second = Generator(pipeline(), replace(HEUN, steps=9))
+
+    class Meddler(Generator):
+        def draw(self, low, high, solver):
+            if low == 0:
+                samples._Job(second, tmp_path).plan()
+            return super().draw(low, high, solver)
+
+    with pytest.raises(lwd.InputError, match="with other settings"):
+        generate(Meddler(first.pipe, HEUN), tmp_path, 0, 2)
+    assert not list(tmp_path.glob("parts/0*.json"))
+    generate(second, tmp_path)
+    assert json.loads((tmp_path / "manifest.json").read_text())["nfe"] == {"mean": 18.0, "min": 18, "max": 18}
+
+
+def test_moving_the_model_changes_nothing(model, tmp_path):
+    """Oracle: a set begun under one name of the model goes on under another; a changed decoder is refused."""
+    copy = tmp_path / "copy"
+    shutil.copytree(model, copy)
+    out = tmp_path / "out"
+    generate(open_generator(model, HEUN), out, 1, 2)
+    generate(open_generator(f"{copy}/", HEUN), out, 0, 2)
+    assert json.loads((out / "manifest.json").read_text())["model"]["name"] == f"{copy}/"
+    generate(open_generator(model, HEUN), out)
+    config = json.loads((copy / "vae" / "config.json").read_text())
+    (copy / "vae" / "config.json").write_text(json.dumps(config | {"note": 1}))
+    with pytest.raises(lwd.InputError, match="decoder"):
+        generate(open_generator(copy, HEUN), out)
 
 
 def test_the_files_say_what_they_are(tmp_path):
@@ -133,7 +196,7 @@ def test_a_placement_is_decided_once(tmp_path):
     """Oracle: `place` by hand; a continued run takes the times that were written down, not new ones."""
     pipe, settings = pipeline(), replace(HEUN, placement="texture", steps=6)
     generate(Generator(pipe, settings), tmp_path, 1, 2)
-    plan = tmp_path / "parts" / "solver.json"
+    (plan,) = (tmp_path / "parts").glob("solver-*.json")
     c = pipe.checkpoint
     assert json.loads(plan.read_text())["grid"] == list(
         place("texture", 6, "heun", c.velocity, c.schedule, LAYOUT, size=(4, 4))
@@ -188,6 +251,11 @@ def test_a_run_directory_means_its_newest_checkpoint(tmp_path, model):
         (["--guide", "nowhere", "--scale", "2"], "nowhere is neither a directory"),
         (["--solver", "huen", "--steps", "4"], "did you mean 'heun'"),
         (["--solver", "heun"], "heun needs --steps"),
+        (["--solver", "heun", "--steps", "0"], "heun needs --steps of at least 1"),
+        (["--steps", "0"], "steps has no effect on dopri5"),
+        (["--rtol", "nan"], "rtol must be a number > 0"),
+        (["--label", "0-999999999"], "more than a million"),
+        (["--guide", "null", "--scale", "2", "--interval", "0:1:2"], "--interval is LOW:HIGH"),
         (["--steps", "4"], "steps has no effect on dopri5"),
         (["--solver", "heun", "--steps", "4", "--rtol", "1e-3"], "rtol has no effect on heun"),
         (["--placement", "texture"], "placement has no effect on dopri5"),

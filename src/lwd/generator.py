@@ -1,23 +1,24 @@
 """A model ready to draw: every sample is a function of its number, in whatever batch it is drawn."""
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from PIL import Image
 
 from lwd.bench import Problem
-from lwd.checkpoint import locate
 from lwd.data.pictures import tile
 from lwd.errors import InputError, nearest
 from lwd.files import model_digest, read_json
 from lwd.guidance import Interval, Scale
 from lwd.jobs import threads
 from lwd.path import Velocity
-from lwd.pipeline import LWDPipeline, Pixels
+from lwd.pipeline import AUTOENCODER, LWDPipeline, Pixels, resolve
 from lwd.placement import UNIFORM, place
 from lwd.representations.encoders import choose_device
 from lwd.representations.texture import TextureAutoencoder
@@ -63,14 +64,17 @@ class SampleSettings:
             )
         if self.solver not in METHODS:
             raise InputError(f"there is no solver {self.solver!r}; {nearest(self.solver, METHODS)}")
-        if self.solver not in FIXED_METHODS and (self.steps or self.placement != UNIFORM):
-            given = "steps" if self.steps else "placement"
+        if self.solver not in FIXED_METHODS and (self.steps is not None or self.placement != UNIFORM):
+            given = "placement" if self.steps is None else "steps"
             raise InputError(f"{given} has no effect on {self.solver}; choose a solver of {', '.join(FIXED_METHODS)}")
         for name in ("rtol", "atol"):
-            if self.solver in FIXED_METHODS and getattr(self, name) is not None:
+            value = getattr(self, name)
+            if value is not None and self.solver in FIXED_METHODS:
                 raise InputError(f"{name} has no effect on {self.solver}, which takes steps; use --solver dopri5")
-        if self.solver in FIXED_METHODS and not self.steps:
-            raise InputError(f"{self.solver} needs --steps, for example --steps 20")
+            if value is not None and not (math.isfinite(value) and value > 0):
+                raise InputError(f"{name} must be a number > 0, got {value}")
+        if self.solver in FIXED_METHODS and (self.steps is None or self.steps < 1):
+            raise InputError(f"{self.solver} needs --steps of at least 1, for example --steps 20, got {self.steps}")
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,8 @@ class Generator:
     settings: SampleSettings
     guide: Any = None
     record: Mapping[str, Any] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Where model, guide and decoder lie; moving them changes nothing."""
 
     def __post_init__(self) -> None:
         self.pipe.check_labels(self.settings.labels)
@@ -126,22 +132,25 @@ class Generator:
 
     def draw(self, low: int, high: int, solver: Mapping[str, Any]) -> tuple[Pixels, list[int]]:
         """Images low to high - 1, and the evaluations that each of them took."""
-        c = self.pipe.checkpoint
+        c, batch = self.pipe.checkpoint, self.settings.batch
         seeds, labels = range(self.settings.seed + low, self.settings.seed + high), self.labels()[low:high]
-        place: dict[str, Any] = {"size": c.config.grid, "device": self.device, "rows": ROWS}
+        # Other devices choose their kernels by the batch's size in ways that we have not measured: always a full one.
+        rows = ROWS if self.device.type == "cpu" else max(batch, 1)
+        place: dict[str, Any] = {"size": c.config.grid, "device": self.device, "rows": rows}
         solution = sample(self.velocity(), c.schedule, c.layout, seeds=seeds, labels=labels, **place, **solver)
-        # The decoder too must not see the batch's size.
-        extra = -len(seeds) % ROWS
-        z = torch.cat([solution.z, solution.z[-1:].expand(extra, -1, -1, -1)])
-        return self.pipe.decode(z)[: len(seeds)], solution.nfe_per_sample.tolist()
+        # Convolutions are rounded by the batch's size: the decoder always sees ROWS.
+        z = torch.cat([solution.z, solution.z[-1:].expand(-len(seeds) % ROWS, -1, -1, -1)])
+        pixels = np.concatenate([self.pipe.decode(part) for part in torch.split(z, ROWS)])
+        return pixels[: len(seeds)], solution.nfe_per_sample.tolist()
 
 
 def draw_grid(generator: Generator) -> Image.Image:
     """The first images (up to 64) as one picture, without any other file."""
     generator.check_decoder()
     with threads(generator.settings.threads):
-        solver, count = generator.solver(), min(64, generator.settings.count)
-        return Image.fromarray(tile(generator.draw(0, count, solver)[0], generator.labels()))
+        solver, count, size = generator.solver(), min(64, generator.settings.count), generator.settings.batch
+        parts = [generator.draw(low, min(low + size, count), solver)[0] for low in range(0, count, size)]
+        return Image.fromarray(tile(np.concatenate(parts), generator.labels()))
 
 
 def open_generator(
@@ -158,30 +167,32 @@ def open_generator(
     other_schedule: take the schedule even where the model was trained under another one.
     """
     where = choose_device(device)
-    pipe, record = _open(model, where, schedule, other_schedule)
-    about: dict[str, Any] = {"model": record}
+    pipe, record, own = _open(model, where, schedule, other_schedule)
+    about, names = {"model": record}, {"model": str(model)}
     if decoder is not None:
-        pipe = LWDPipeline(pipe.checkpoint, TextureAutoencoder.load(decoder).to(where).eval())
-        about["decoder"] = {"name": Path(decoder).resolve().name, "digest": model_digest(decoder)}
+        pipe, own = LWDPipeline(pipe.checkpoint, TextureAutoencoder.load(decoder).to(where).eval()), Path(decoder)
+    if own.is_dir():
+        about["decoder"], names["decoder"] = {"digest": model_digest(own)}, str(decoder or f"{model}/{AUTOENCODER}")
     weak: Any = guide
-    if guide not in (None, "null"):
-        weak, about["guide"] = _open(str(guide), where, schedule, other_schedule)
-    elif guide:
-        about["guide"] = {"name": "null"}
-    return Generator(pipe, settings, weak, about)
+    if guide is not None:
+        names["guide"] = guide
+        about["guide"] = {}
+        if guide != "null":
+            weak, about["guide"], _ = _open(guide, where, schedule, other_schedule)
+    return Generator(pipe, settings, weak, about, names)
 
 
 def _open(
     name: str | os.PathLike[str], device: torch.device, schedule: str | None, anyway: bool
-) -> tuple[LWDPipeline, dict[str, Any]]:
-    pipe = LWDPipeline.from_pretrained(name, device)
+) -> tuple[LWDPipeline, dict[str, Any], Path]:
+    """The model, what it is, and where its own decoder would be."""
+    directory = resolve(name)  # once: a run that is still training moves on
+    pipe = LWDPipeline.from_pretrained(directory, device)
     if schedule is not None:
         curve = parse_schedule(schedule, pipe.checkpoint.layout.names)
         pipe = LWDPipeline(pipe.checkpoint.under(curve, anyway), pipe.autoencoder)
-    record: dict[str, Any] = {"name": str(name), "schedule": pipe.checkpoint.schedule.to_dict()}
-    if Path(name).is_dir():
-        directory = locate(name)
-        record |= {"digest": model_digest(directory)}
-        if (directory / "state.json").is_file():
-            record["step"] = read_json(directory / "state.json").get("step")
-    return pipe, record
+    record: dict[str, Any] = {"schedule": pipe.checkpoint.schedule.to_dict(), "digest": model_digest(directory)}
+    if (directory / "state.json").is_file():
+        state = read_json(directory / "state.json")
+        record["step"] = state.get("step") if isinstance(state, Mapping) else None
+    return pipe, record, directory / AUTOENCODER

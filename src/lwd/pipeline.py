@@ -54,7 +54,7 @@ class LWDPipeline:
         cls, name: str | os.PathLike[str], device: torch.device | str = "cpu", dtype: torch.dtype | None = None
     ) -> "LWDPipeline":
         """A checkpoint's or run's directory, or the id of a model on the Hugging Face hub, downloaded once."""
-        directory = locate(name) if Path(name).is_dir() else _downloaded(str(name))
+        directory = resolve(name)
         checkpoint = load(directory, device, dtype)
         vae = directory / AUTOENCODER
         autoencoder = TextureAutoencoder.load(vae).to(device) if vae.is_dir() else None
@@ -181,6 +181,11 @@ def _solver_settings(solver: Any) -> dict[str, Any]:
         if key not in known:
             raise InputError(f"a solver has no setting {key!r}; {nearest(str(key), known)}")
     return dict(solver)
+
+
+def resolve(name: str | os.PathLike[str]) -> Path:
+    """The directory of a checkpoint: itself, the newest of a run, or a model of the hub, downloaded once."""
+    return locate(name) if Path(name).is_dir() else _downloaded(str(name))
 
 
 def _downloaded(name: str) -> Path:

@@ -107,10 +107,12 @@ def optimised(
     tried = [*starts, least_local_error(field, z, steps, ORDERS[method], breakpoints)]
     lowest, best = min((error(grid), grid) for grid in tried)
     reach = 0.3
-    while calls < budget and reach > 0.02:
+    while reach > 0.02:
         before = lowest
         for i in range(1, steps):
             for moved in _moves(best, i, reach) if best[i] not in breakpoints else ():
+                if calls >= budget:
+                    return best
                 if (value := error(moved)) < lowest:
                     lowest, best = value, moved
         reach = reach if lowest < 0.98 * before else reach / 2
@@ -133,7 +135,7 @@ def least_local_error(
     """
     pieces = cut(breakpoints)
     share_steps(steps, [piece.end - piece.start for piece in pieces])  # refuse too few
-    fine = step_grid(max(candidates, 4 * steps), pieces)
+    fine = step_grid(max(candidates, 2 * steps), pieces)
     cost = _step_costs(field, z, fine, order)
     best = torch.full((len(fine) + 1,), torch.inf, dtype=torch.float64)
     best[0] = 0
@@ -155,21 +157,21 @@ def _step_costs(field: Field, z: Tensor, fine: list[Piece], order: int) -> Tenso
     for step in fine:
         h = step.end - step.start
         rights.append(field(z, full(z, step.start)))
-        ahead = field(z + h * rights[-1], full(z, step.last))
-        z = z + h / 2 * (rights[-1] + ahead)
+        end = field(z + h * rights[-1], full(z, step.last))
+        z = z + h / 2 * (rights[-1] + end)
         states.append(z)
-        lefts.append(ahead)
+        lefts.append(end)
     starts = torch.tensor([step.start for step in fine] + [1.0], dtype=torch.float64)
     pieces = torch.tensor([0, *(step.last != step.end for step in fine)]).cumsum(0)
     # A candidate at a kink ends the piece before it and begins the next one.
     ends_in = pieces - torch.tensor([0, *(step.last != step.end for step in fine)])
     cost = torch.full((count + 1, count + 1), torch.inf, dtype=torch.float64)
+    ahead, after = torch.stack(states).flatten(1), torch.stack(lefts).flatten(1)
     for i in range(count):
-        allowed = [j for j in range(i + 1, count + 1) if ends_in[j] == pieces[i]]
-        for j in allowed:
-            h = float(starts[j] - starts[i])
-            slope = rights[i] if order == 1 else (rights[i] + lefts[j]) / 2
-            cost[i, j] = (states[j] - states[i] - h * slope).double().square().mean().sqrt()
+        rows = [j for j in range(i + 1, count + 1) if ends_in[j] == pieces[i]]
+        width = (starts[rows] - starts[i])[:, None].to(ahead)
+        slope = rights[i].flatten() if order == 1 else (rights[i].flatten() + after[rows]) / 2
+        cost[i, rows] = (ahead[rows] - ahead[i] - width * slope).square().mean(1).sqrt().double().cpu()
     return cost
 
 

@@ -1,6 +1,7 @@
 """A set of samples on disk: blocks by any number of processes, then PNGs, ADM's .npz, a grid and a manifest."""
 
 import hashlib
+import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
@@ -17,7 +18,7 @@ from lwd.data.pictures import png, tile, write_arrays
 from lwd.errors import InputError
 from lwd.files import BusyError, alone, atomic_file, changes, read_json, write_bytes, write_json
 from lwd.generator import Generator
-from lwd.jobs import keep_plan, shared, threads
+from lwd.jobs import check_plan, keep_plan, threads, write_once
 from lwd.version import __version__
 
 FORMAT, VERSION = "lwd.samples", 1
@@ -81,6 +82,13 @@ class _Job:
             settings["interval"] = list(g.settings.interval)
         return {"settings": settings, "device": g.device.type, **g.record}
 
+    def named(self) -> dict[str, Any]:
+        """The same with the names of the directories, which decide nothing."""
+        about = self.about()
+        for key, name in self.generator.names.items():
+            about[key] = {"name": name, **about.get(key, {})}
+        return about
+
     def is_complete(self) -> bool:
         """Whether the manifest and what it names are there; one of other settings is refused."""
         if not (self.out / MANIFEST).exists():
@@ -88,9 +96,11 @@ class _Job:
         found = read_json(self.out / MANIFEST)
         if not isinstance(found, Mapping) or found.get("format") != FORMAT:
             raise InputError(f"{self.out / MANIFEST} is not a manifest of samples; choose another --out")
-        if changed := changes({key: found.get(key) for key in self.about()}, self.about()):
+        old = {key: _nameless(found.get(key)) for key in self.about()}
+        if changed := changes(old, self.about()):
             raise InputError(f"{self.out} holds other samples ({'; '.join(changed)}); choose another --out")
-        return all((self.out / name).exists() for name in found["files"])
+        files = found.get("files")
+        return isinstance(files, Mapping) and all((self.out / str(name)).exists() for name in files)
 
     def put_together(self) -> bool:
         """Finish the set if all its blocks are there and no other process is at it."""
@@ -104,20 +114,29 @@ class _Job:
             return False
         return True
 
+    @property
+    def plan_file(self) -> Path:
+        return self.out / PARTS / "plan.json"
+
     def plan(self) -> dict[str, Any]:
         """The solver's options; decided once, so that every process and every continuation steps alike."""
-        path = self.out / PARTS / "plan.json"
         begun = any((self.out / PARTS).glob("[0-9]*.json"))
-        solved = self.out / PARTS / "solver.json"
-        keep_plan(path, self.about(), begun)
-        if not begun or not solved.exists():
-            with shared(solved):
-                write_json(solved, self.generator.solver())
+        if not begun and not self.plan_file.exists():
+            for name in (GRID, ARRAYS, IMAGES):
+                if (self.out / name).exists():
+                    raise InputError(f"{self.out / name} is there and not of this set; choose another --out")
+        keep_plan(self.plan_file, self.about(), begun)
+        # Named after the plan: times that were placed for other settings are not taken.
+        key = hashlib.sha256(json.dumps(self.about(), sort_keys=True).encode()).hexdigest()[:8]
+        solved = self.out / PARTS / f"solver-{key}.json"
+        if not solved.exists():
+            write_once(solved, self.generator.solver())
         return dict(read_json(solved))
 
     def draw(self, number: int, solver: Mapping[str, Any]) -> None:
         rows = self.rows(number)
         pixels, nfe = self.generator.draw(rows.start, rows.stop, solver)
+        check_plan(self.plan_file, self.about())
         if "png" in self.generator.settings.kinds:
             for i, picture in zip(rows, pixels, strict=True):
                 write_bytes(self.out / IMAGES / f"{i:06}.png", png(picture))
@@ -138,7 +157,7 @@ class _Job:
             write_arrays(self.out / ARRAYS, parts, g.settings.batch, shuffled.tolist())
             files.append(ARRAYS)
         nfe = [n for number in range(self.blocks) for n in read_json(self.part(number))["nfe"]]
-        about = {"format": FORMAT, "version": VERSION, **self.about(), "solver": self.plan()}
+        about = {"format": FORMAT, "version": VERSION, **self.named(), "solver": self.plan()}
         about |= {"size": list(parts[0].shape[1:3]), "labels": g.labels(), "order": shuffled.tolist()}
         about["nfe"] = {"mean": float(np.mean(nfe)), "min": min(nfe), "max": max(nfe)}
         about["files"] = {name: _sha256(self.out / name) for name in files}
@@ -150,8 +169,15 @@ class _Job:
     def sweep(self) -> None:
         """Remove the blocks and what killed processes left under temporary names."""
         shutil.rmtree(self.out / PARTS, ignore_errors=True)
-        for leftover in [*self.out.glob(".*"), *self.out.glob(f"{IMAGES}/.*")]:
+        token = "[0-9a-f]" * 12
+        patterns = [f".{name}.{token}" for name in (MANIFEST, ARRAYS, GRID, "probe")]
+        patterns += [f"{IMAGES}/.[0-9]*.png.{token}", ".lock"]
+        for leftover in (path for pattern in patterns for path in self.out.glob(pattern)):
             leftover.unlink(missing_ok=True)
+
+
+def _nameless(value: Any) -> Any:
+    return {k: v for k, v in value.items() if k != "name"} if isinstance(value, Mapping) else value
 
 
 def _sha256(path: Path) -> str:

@@ -222,3 +222,13 @@ def test_freezing_and_averaging_rho_is_algorithm_1():
 def test_bad_schedules_are_refused_with_a_sentence(make, message):
     with pytest.raises(lwd.InputError, match=message):
         make()
+
+
+@pytest.mark.parametrize(
+    "schedule", [lwd.Polynomial(), lwd.Bernstein(), lwd.Offset(0.3), lwd.Cascade(), lwd.Synchronous()]
+)
+def test_clocks_follow_the_device_of_tau(schedule):
+    """Oracle: the meta device stands in for a GPU: a schedule that lies on the CPU serves any state."""
+    tau = torch.zeros(4, dtype=torch.float64, device="meta")
+    assert schedule.times(tau).device.type == "meta"
+    assert schedule.rates(tau).device.type == "meta"

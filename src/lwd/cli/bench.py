@@ -1,6 +1,7 @@
 """`lwd bench sampler`."""
 
 import argparse
+import math
 from typing import Any
 
 from lwd.errors import InputError
@@ -30,7 +31,7 @@ def add_parser(commands: Any) -> None:
     add("--scale", metavar="W", help="of the guidance: 1.5, or by group: texture=1.5,semantic=1.2")
     add("--interval", metavar="A:B", help="local times that are guided: 0.2:0.8, or texture=0.2:0.8,...")
     add("--reference", metavar="REF", help="also quality: Fréchet distance to these images (see lwd evaluate)")
-    add("--samples", type=int, default=1000, metavar="N", help="images for each quality (default 1000)")
+    add("--samples", type=int, metavar="N", help="images for each quality (default 1000)")
     add("--encoder", default="", metavar="NAME", help="for the quality, in place of Inception")
     add("--decoder", metavar="DIR", help="texture autoencoder (default: the model's own vae/)")
     add("--threads", type=int, default=2, metavar="N", help="of the processor (default 2)")
@@ -55,18 +56,21 @@ def run(arguments: argparse.Namespace) -> int:
     budgets = _budgets(a.budgets) if a.budgets else BUDGETS
     settings_ = SampleSettings(count=a.count, threads=a.threads, **guidance(a))
     generator = open_generator(a.model, settings_, a.guide, a.decoder, a.device)
-    quality = _quality(generator, a) if a.reference else None
     check_writable(out)
+    quality = _quality(generator, a)
     problem = generator.problem()
     total = len(settings(problem, budgets, ("heun", "ab2"))) + 7
     with threads(a.threads), tqdm(total=total, desc="trying samplers", disable=None) as bar:
         trials = sampler_errors(problem, budgets, progress=bar.update)
     chosen = recommend(trials, a.tolerance)
-    found = {t.nfe: quality(t) for t in front(trials)} if quality else None
     about = {"format": "lwd.sampler_bench", "version": 1, "tolerance": a.tolerance, **generator.record}
     about |= {"trials": as_rows(trials), "recommended": chosen.options}
-    about |= {"quality": [[nfe, *pair] for nfe, pair in found.items()]} if found else {}
     write_json(out / "sampler.json", about)
+    found = None
+    if quality:
+        best = front(trials)
+        found = {t.nfe: quality(t) for t in tqdm(best, desc="measuring quality", unit="setting", disable=None)}
+        write_json(out / "sampler.json", about | {"quality": [[nfe, *pair] for nfe, pair in found.items()]})
     save_figure(plot_samplers(trials, chosen, a.tolerance, found), out / "sampler.png")
     print(sampler_table(trials))
     within = f"error {chosen.error:.2g}" if chosen.error <= a.tolerance else f"nothing tried reaches {a.tolerance:g}"
@@ -88,4 +92,11 @@ def _quality(generator: Any, a: argparse.Namespace) -> Any:
     """A function from a trial to the Fréchet distance of its samples and the distance's standard error."""
     from lwd.evaluation.quality import Quality
 
-    return Quality(generator, a.reference, a.samples, a.encoder)
+    if not math.isfinite(a.tolerance) or a.tolerance <= 0:
+        raise InputError(f"--tolerance is a number > 0, got {a.tolerance}")
+    if a.reference is None:
+        for name in ("samples", "encoder"):
+            if getattr(a, name):
+                raise InputError(f"--{name} has no effect without --reference")
+        return None
+    return Quality(generator, a.reference, 1000 if a.samples is None else a.samples, a.encoder)

@@ -106,6 +106,8 @@ def parse_labels(text: str) -> tuple[int, ...]:
         low, dash, high = part.strip().partition("-")
         if not low.isdecimal() or (dash and not high.isdecimal()) or (dash and int(high) < int(low)):
             raise InputError(f"labels are whole numbers and ranges such as 0,5-9, got {text!r}")
+        if int(high or low) - int(low) > 1_000_000:
+            raise InputError(f"labels {part.strip()} are more than a million; give the model's classes")
         labels += range(int(low), int(high or low) + 1)
     return tuple(labels)
 
@@ -127,6 +129,6 @@ def _number(what: str, text: str) -> float:
 
 def _interval(what: str, text: str) -> tuple[float, float]:
     low, colon, high = text.partition(":")
-    if not colon:
+    if not colon or ":" in high:
         raise InputError(f"--{what} is LOW:HIGH such as 0.2:0.8, or texture=0.2:0.8, got {text!r}")
     return _number(what, low), _number(what, high)

@@ -40,6 +40,14 @@ def add_parser(commands: Any) -> None:
         add("--groups", metavar="A,B", help="groups to read, in channel order (default: all)")
         add("--cpu", action="store_true", help="do not use a GPU")
         add("--wandb", action="store_true", help="also log to Weights & Biases")
+    _add_special(probe, sweep, train)
+    probe.set_defaults(run=run_probe)
+    sweep.set_defaults(run=run_sweep)
+    train.set_defaults(run=run_train)
+    _add_runs(commands)
+
+
+def _add_special(probe: Any, sweep: Any, train: Any) -> None:
     for parser in (probe, sweep):
         parser.add_argument(
             "--weight-gradient", choices=("exact", "stop", "none"), help="how the rate correction teaches the schedule"
@@ -56,10 +64,6 @@ def add_parser(commands: Any) -> None:
     train.add_argument("--init-from", metavar="DIR", help="begin with these weights (a surface probe, a checkpoint)")
     train.add_argument("--weak", action="store_true", help="the preset's weak partner, for AutoGuidance")
     train.add_argument("--decoder", metavar="DIR", help="texture autoencoder for sample grids (run.sample_every)")
-    probe.set_defaults(run=run_probe)
-    sweep.set_defaults(run=run_sweep)
-    train.set_defaults(run=run_train)
-    _add_runs(commands)
 
 
 def _add_runs(commands: Any) -> None:

@@ -68,13 +68,13 @@ class Bernstein(Learnable):
 
     def times(self, tau: Tensor | float) -> Tensor:
         tau = as_time(tau)
-        points = self.increments().cumsum(1)
+        points = self.increments().to(tau.device).cumsum(1)
         points = torch.cat([torch.zeros_like(points[:, :1]), points[:, :-1], torch.ones_like(points[:, :1])], 1)
         return self._with_lead(tau, _casteljau(points, tau))
 
     def rates(self, tau: Tensor | float) -> Tensor:
         tau = as_time(tau)
-        return self._with_lead(torch.ones_like(tau), self.degree * _casteljau(self.increments(), tau))
+        return self._with_lead(torch.ones_like(tau), self.degree * _casteljau(self.increments().to(tau.device), tau))
 
     def extreme(self) -> "Bernstein":
         """The whole rise in the last increment: tau^degree for every follower."""

@@ -124,14 +124,14 @@ class Polynomial(Learnable):
 
     def times(self, tau: Tensor | float) -> Tensor:
         tau = as_time(tau)
-        shares = self.shares()
+        shares = self.shares().to(tau.device)  # a handful of numbers; the state may be on a GPU
         # Divided by its own value at 1, so that t(1) = 1 and t <= tau hold to the last bit.
         share_of_tau = _horner(shares, tau) / _horner(shares, torch.ones_like(tau))
         return self._with_lead(tau, tau[..., None] * share_of_tau)
 
     def rates(self, tau: Tensor | float) -> Tensor:
         tau = as_time(tau)
-        shares = self.shares()
+        shares = self.shares().to(tau.device)  # a handful of numbers; the state may be on a GPU
         powers = torch.arange(1, self.degree + 2, dtype=shares.dtype, device=shares.device)
         return self._with_lead(torch.ones_like(tau), _horner(shares * powers, tau))
 

@@ -108,8 +108,8 @@ def share_steps(steps: int | None, lengths: Sequence[float], method: str = "a fi
         raise InputError(f"{method} needs steps, a whole number >= 1, got {steps!r}")
     if steps < len(lengths):
         raise InputError(
-            f"steps={steps} cannot stop at all {len(lengths) - 1} breakpoints; use steps >= {len(lengths)}, "
-            "or pass breakpoints=() to step across them"
+            f"steps={steps} cannot stop at all {len(lengths) - 1} breakpoints; use steps >= {len(lengths)} "
+            "(in Python, breakpoints=() steps across them)"
         )
     counts = [1] * len(lengths)
     for _ in range(steps - len(lengths)):
