@@ -123,18 +123,35 @@ class BusyError(InputError):
 @contextmanager
 def alone(directory: str | os.PathLike[str]) -> Iterator[None]:
     """Hold a directory for one process; another that wants it is told so. A killed process lets go."""
-    path = Path(directory) / ".lock"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as file:
-        try:
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise BusyError(f"another process works in {directory}; wait for it, or choose another --out") from error
-        except (ImportError, OSError):  # no locks on this system or file system: then it is up to the user
-            pass
+    with locked(directory, wait=False):
         yield
+
+
+@contextmanager
+def locked(directory: str | os.PathLike[str], shared: bool = False, wait: bool = True) -> Iterator[None]:
+    """Hold a directory alone, or (shared) together with others that only read it, when whoever has it lets go."""
+    path = Path(directory) / ".lock"
+    while True:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = path.open("a")
+        except OSError as error:
+            raise InputError(f"cannot write {directory}: {error.strerror or error}") from error
+        with file:
+            try:
+                import fcntl
+
+                kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+                fcntl.flock(file, kind if wait else kind | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise BusyError(
+                    f"another process works in {directory}; wait for it, or choose another --out"
+                ) from error
+            except (ImportError, OSError):  # no locks on this system or file system: then it is up to the user
+                pass
+            if os.fstat(file.fileno()).st_nlink:  # 0: removed while we waited, so another may hold a new one
+                yield
+                return
 
 
 def check_writable(directory: str | os.PathLike[str]) -> None:

@@ -9,55 +9,22 @@ import torch
 from PIL import Image
 from torch.testing import assert_close
 
+from evaluation.made_images import Colours, folder, images, source
 from lwd.cli import main
-from lwd.data.pictures import ArrayFile, SourcePictures, open_pictures
-from lwd.data.sources import ArraySource
+from lwd.data.pictures import ArrayFile, open_pictures
 from lwd.evaluation import evaluate as room
 from lwd.evaluation.compare import comparison_table, plot_comparison, read_evaluations
-from lwd.evaluation.features import POOL, SPATIAL, Seen, forget, given_moments, look
-from lwd.evaluation.score import Reference, looks_sorted, score, table
+from lwd.evaluation.features import POOL, SPATIAL, Seen, _folder, forget, given_moments, look
+from lwd.evaluation.score import Reference, looks_sorted, score, spaced, table
+from lwd.jobs import threads
 from lwd.metrics import Moments, frechet_distance, frechet_from_moments, inception_score, kid, precision_recall
-
-PIXELS = 12
-
-
-def images(count, seed=0, shift=0):
-    """Random pictures whose mean colour depends on a class that goes round three."""
-    generator = np.random.default_rng(seed)
-    base = generator.integers(0, 200, (count, PIXELS, PIXELS, 3)) + 20 * (np.arange(count) % 3)[:, None, None, None]
-    return np.clip(base + shift, 0, 255).astype(np.uint8)
-
-
-class Colours:
-    """A network whose features can be checked by hand: block means; its classifier is a softmax of three of them."""
-
-    identity = "colours"
-    calls = 0
-
-    def __init__(self, head=True):
-        self.head = head
-
-    def __call__(self, pixels):
-        type(self).calls += len(pixels)
-        small = pixels.float().unfold(1, 6, 6).unfold(2, 6, 6).mean((-1, -2)).flatten(1)
-        found = {POOL: small / 64, SPATIAL: small[:, :5] / 32}
-        return found | ({"probabilities": (small[:, :3] / 20).softmax(1)} if self.head else {})
-
-
-def source(pixels, name="made"):
-    return SourcePictures(ArraySource(name, ("a",), pixels, np.zeros(len(pixels), np.int64)))
-
-
-def folder(path, pixels):
-    path.mkdir(parents=True, exist_ok=True)
-    for i, picture in enumerate(pixels):
-        Image.fromarray(picture).save(path / f"{i:04}.png")
-    return path
 
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("LWD_CACHE", str(tmp_path / "cache"))
+    with threads(1):  # the matrices are small: two threads would wait for each other
+        yield
 
 
 @pytest.fixture
@@ -96,7 +63,7 @@ def test_standard_errors_are_the_spread_over_draws():
     for seed in range(60):
         seen = look(source(images(300, 100 + seed, 9)), [network])
         found.append(score(seen, reference).metrics)
-    for name in ("fid", "sfid", "kid", "precision", "inception_score"):
+    for name in ("fid", "sfid", "kid", "inception_score", "precision", "recall", "density", "coverage"):
         values = torch.tensor([m[name].value for m in found])
         errors = torch.tensor([m[name].error for m in found])
         assert 1 / 1.6 < float(errors.square().mean().sqrt() / values.std()) < 1.6, name
@@ -196,6 +163,26 @@ def test_sorted_samples_are_noticed_and_shuffled():
     assert_close(score(_light(seen), reference, shuffle=True).metrics["inception_score"].value, 2.0, atol=2e-3, rtol=0)
 
 
+def test_no_advice_to_shuffle_what_is_shuffled():
+    rows = torch.arange(600)[:, None] / 60 + torch.rand(600, 3, generator=torch.Generator().manual_seed(0))
+    seen = Seen("sorted", 600, {POOL: rows}, {POOL: [Moments().update(rows[i::10]) for i in range(10)]})
+    reference = Reference("itself", 0, {}, {})
+    assert "pass --shuffle" in " ".join(score(seen, reference).warnings)
+    assert "--shuffle" not in " ".join(score(seen, reference, shuffle=True).warnings)
+
+
+def test_a_large_reference_is_thinned_for_pairs(monkeypatch):
+    """Oracle: the functions on every third row; FID is of all rows."""
+    monkeypatch.setattr("lwd.evaluation.score.spaced", lambda rows: spaced(rows, 100))
+    ref, seen = look(source(images(300)), [Colours()]), look(source(images(90, 1)), [Colours()])
+    metrics = score(seen, Reference.of(ref, {}, "ref")).metrics
+    thin = ref.rows[POOL][::3]
+    assert (metrics["precision"].value, metrics["recall"].value) == precision_recall(thin, seen.rows[POOL])
+    assert_close(metrics["kid"].value, kid(thin, seen.rows[POOL]))
+    assert_close(metrics["fid"].value, frechet_distance(ref.rows[POOL], seen.rows[POOL]))
+    assert torch.equal(spaced(torch.arange(25_000)), torch.arange(10_000) * 25_000 // 10_000)
+
+
 def _light(seen):
     """Without rows, so that the test does not compute ten thousand neighbours."""
     return Seen(seen.name, seen.count, {"probabilities": seen.rows["probabilities"]}, seen.parts)
@@ -218,10 +205,9 @@ def test_the_command_writes_a_table_and_a_file(tmp_path, capsys, colours):
     assert "warning: only 60 samples" in shown
     assert result["samples"]["model"]["step"] == 200
     assert (result["samples"]["nfe"], result["samples"]["settings"]) == (40.0, {"solver": "heun"})
-    assert (
-        not list((tmp_path / "cache" / "features").glob("*/*"))
-        or len(list((tmp_path / "cache" / "features").iterdir())) == 1
-    )  # the reference's stay, the samples' go
+    kept = _folder(open_pictures(tmp_path / "ref"), [Colours()], None)  # the reference's stay, the samples' go
+    assert list((tmp_path / "cache" / "features").iterdir()) == [kept]
+    assert [path.name for path in kept.glob("*.safetensors")] == ["00000.safetensors"]
     runs = [str(tmp_path / "first"), str(tmp_path / "second")]
     assert main(["compare", *runs, "--out", str(tmp_path / "c")]) == 0
     text = capsys.readouterr().out

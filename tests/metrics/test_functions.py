@@ -14,11 +14,21 @@ from safetensors.torch import load_file
 
 from lwd import metrics
 from lwd.errors import InputError
+from lwd.metrics.manifold import overlap
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 EXPECTED = json.loads((FIXTURES / "metrics_small.json").read_text())
 TENSORS = load_file(FIXTURES / "metrics_small.safetensors")
 REF, SAMPLE = TENSORS["reference"], TENSORS["sample"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """The matrices are small: two threads would wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def test_the_fixture():
@@ -94,6 +104,77 @@ def test_manifold_metrics_do_not_depend_on_blocks(monkeypatch):
     own = torch.cdist(REF.double(), REF.double(), compute_mode="donot_use_mm_for_euclid_dist")
     radius = own.sort(1).values[:, 3]
     assert float((distances <= radius[:, None]).any(0).double().mean()) == whole[0][0]
+
+
+def tied_features(kind):
+    """Reference and samples whose distances tie: balls end on the other side's points."""
+    generator = torch.Generator().manual_seed(3)
+    if kind == "integers":
+        return tuple(torch.randint(0, 4, (n, 5), generator=generator).float() for n in (120, 90))
+    if kind == "duplicates":
+        base = torch.randn(30, 7, generator=generator) * 100 + 1000
+        return base.repeat(4, 1), base[torch.randint(0, 30, (90,), generator=generator)]
+    ref = torch.randn(120, 64, generator=generator).clamp(min=0) * (torch.rand(120, 64, generator=generator) < 0.2)
+    if kind == "sparse":
+        other = torch.randn(90, 64, generator=generator).clamp(min=0) * (torch.rand(90, 64, generator=generator) < 0.2)
+        return ref, torch.cat([other[:50], ref[:40]])
+    return ref, ref[torch.randperm(120, generator=generator)]  # copies of the reference
+
+
+def brute_force(ref, sample, k, wide):
+    """All four from differences of all pairs."""
+    ref, sample = ref.double(), sample.double()
+
+    def squared(a, b):
+        return (a[:, None] - b[None]).square().sum(-1)
+
+    own, other = squared(ref, ref).fill_diagonal_(torch.inf), squared(sample, sample).fill_diagonal_(torch.inf)
+    radius, wide_radius, sample_radius = (d.sort(1).values[:, n - 1] for d, n in ((own, k), (own, wide), (other, k)))
+    cross = squared(ref, sample)
+    hits = cross < wide_radius[:, None]
+    precise, recalled = (cross <= radius[:, None]).any(0), (cross <= sample_radius).any(1)
+    return precise.double(), recalled.double(), hits.double().sum(0) / wide, hits.any(1).double()
+
+
+@pytest.mark.parametrize("kind", ["integers", "duplicates", "sparse", "copies"])
+@pytest.mark.parametrize("shift", [0, 333.25])
+def test_ties_are_decided_exactly(kind, shift):
+    """Oracle: brute force over all pairs by direct differences; equality to the last point."""
+    ref, sample = (x + shift for x in tied_features(kind))
+    expected = brute_force(ref, sample, 3, 5)
+    found = overlap(ref, sample, 3, 5)
+    for one, other in zip((found.precise, found.recalled, found.dense, found.covered), expected, strict=True):
+        assert torch.equal(one, other)
+    assert metrics.precision_recall(ref, sample, 3) == tuple(float(x.mean()) for x in expected[:2])
+    density, coverage = metrics.density_coverage(ref, sample, 5)
+    assert (density, coverage) == (pytest.approx(float(expected[2].mean()), abs=1e-12), float(expected[3].mean()))
+
+
+@pytest.mark.parametrize("kind", ["integers", "sparse", "copies"])
+def test_parts_of_the_samples_are_left_out(kind):
+    """Oracle: brute force on the samples without the part."""
+    ref, sample = tied_features(kind)
+    found = overlap(ref, sample, 3, 5, parts=10)
+    for part in range(10):
+        left = sample[torch.arange(len(sample)) % 10 != part]
+        _, recalled, _, covered = brute_force(ref, left, 3, 5)
+        assert found.recall_without[part] == float(recalled.mean())
+        assert found.coverage_without[part] == float(covered.mean())
+
+
+def test_kid_does_not_depend_on_blocks():
+    """Oracle: the definition over all pairs at once."""
+    x, y = REF.double(), SAMPLE.double()
+
+    def kernel(a, b):
+        return (a @ b.T / a.shape[1] + 1) ** 3
+
+    n, m = len(x), len(y)
+    within = (kernel(x, x).sum() - kernel(x, x).trace()) / (n * (n - 1))
+    within += (kernel(y, y).sum() - kernel(y, y).trace()) / (m * (m - 1))
+    expected = float(within - 2 * kernel(x, y).mean())
+    for chunk in (100, 2000):
+        assert metrics.kid(REF, SAMPLE, chunk=chunk) == pytest.approx(expected, rel=1e-10)
 
 
 def test_inception_score_of_known_distributions():

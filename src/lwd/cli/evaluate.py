@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     print(table(scores))
     if path is not None:
         print(f"numbers: {path}")
-    return 0
+    return 2 if arguments.out and path is None else 0
 
 
 def run_compare(arguments: argparse.Namespace) -> int:

@@ -2,7 +2,11 @@
 
 import hashlib
 import io
+import lzma
+import math
 import os
+import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
@@ -76,6 +80,8 @@ def open_pictures(name: str | os.PathLike[str], size: int = 0) -> Pictures:
     size: crop and scale to so many pixels, as `lwd encode` does (for photographs; these may be grey).
     """
     path = Path(name)
+    if (path / "parts" / "plan.json").is_file():
+        raise InputError(f"{path} is not finished; run lwd sample again")
     if path.is_file():
         if size:
             raise InputError(f"--size is for folders and data sets; the images of {path} have their size")
@@ -86,7 +92,14 @@ def open_pictures(name: str | os.PathLike[str], size: int = 0) -> Pictures:
         if str(name).count("/") <= 1 and str(name).partition("/")[0] in ("cifar10", "fashion"):
             return SourcePictures(open_source(str(name)), size)
         raise InputError(f"{name} is neither an .npz, nor a folder of images, nor a data set such as cifar10/test")
-    return FolderPictures(path / "images" if (path / "manifest.json").is_file() else path, size)
+    # lwd sample's own pictures (grid.png, trajectory.png) lie beside images/ and are no samples.
+    own = (path / "manifest.json").is_file() or ((path / "grid.png").is_file() and (path / "images").is_dir())
+    return FolderPictures(path / "images" if own else path, size)
+
+
+DAMAGED = (OSError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, tokenize.TokenError, EOFError)
+BROKEN = (*DAMAGED, LookupError, ValueError, TypeError, ArithmeticError, RuntimeError, MemoryError)
+"""What zipfile and numpy raise on a damaged, encrypted or strangely compressed .npz."""
 
 
 class ArrayFile:
@@ -96,9 +109,12 @@ class ArrayFile:
         self.path, self.name = path, path.name
         try:
             with zipfile.ZipFile(path) as archive:
-                self.entries = {entry.removesuffix(".npy") for entry in archive.namelist()}
+                names = (entry for entry in archive.namelist() if entry.endswith(".npy"))
+                self.entries = {entry.removesuffix(".npy") for entry in names}
                 self.shape = _header(archive, path) if "arr_0" in self.entries else (0, 0, 0, 3)
-        except (OSError, zipfile.BadZipFile) as error:
+        except InputError:
+            raise
+        except BROKEN as error:
             raise InputError(f"{path} is not a readable .npz ({error}); is it truncated?") from error
         if not self.entries & {"arr_0", "mu"}:
             raise InputError(
@@ -110,11 +126,14 @@ class ArrayFile:
 
     @cached_property
     def digest(self) -> str:
-        with self.path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+        try:
+            with self.path.open("rb") as file:
+                return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+        except OSError as error:
+            raise InputError(f"cannot read {self.path}: {error.strerror or error}") from error
 
     def batches(self, size: int, start: int = 0) -> Iterator[Pixels]:
-        each = int(np.prod(self.shape[1:]))
+        each = math.prod(self.shape[1:])
         try:
             with zipfile.ZipFile(self.path) as archive, archive.open("arr_0.npy") as entry:
                 _read_header(entry)
@@ -125,7 +144,9 @@ class ArrayFile:
                     if len(data) != count * each:
                         raise InputError(f"{self.path} ends before its last image; is it truncated?")
                     yield np.frombuffer(data, np.uint8).reshape(count, *self.shape[1:])
-        except (OSError, zipfile.BadZipFile, zlib.error, EOFError) as error:
+        except InputError:
+            raise
+        except BROKEN as error:
             raise InputError(f"{self.path} cannot be read to its end ({error}); is it truncated?") from error
 
     def moments(self) -> dict[str, Any]:
@@ -134,7 +155,7 @@ class ArrayFile:
         try:
             with np.load(self.path, allow_pickle=False) as file:
                 return {name: np.asarray(file[name], np.float64) for name in names}
-        except (OSError, ValueError, zipfile.BadZipFile, zlib.error, EOFError) as error:
+        except BROKEN as error:
             raise InputError(f"{self.path}: its moments cannot be read ({error})") from error
 
 
@@ -148,10 +169,12 @@ def _header(archive: zipfile.ZipFile, path: Path) -> tuple[int, ...]:
     with archive.open("arr_0.npy") as entry:
         try:
             shape, fortran, dtype = _read_header(entry)
-        except (ValueError, EOFError) as error:
+        except BROKEN as error:
             raise InputError(f"{path}: arr_0 is not an array ({error})") from error
-    if dtype != np.uint8 or len(shape) != 4 or shape[3] != 3 or fortran or not shape[0]:
+    if dtype != np.uint8 or len(shape) != 4 or shape[3] != 3 or fortran or min(shape) < 1:
         raise InputError(f"{path}: arr_0 must be uint8 (n, height, width, 3), got {dtype} {shape}")
+    if archive.getinfo("arr_0.npy").file_size < math.prod(shape):
+        raise InputError(f"{path}: arr_0 ends before its last image; is it truncated?")
     return tuple(shape)
 
 
@@ -196,7 +219,9 @@ class FolderPictures:
                 if picture.mode != "RGB":
                     raise InputError(f"{path} is {MODES.get(picture.mode, picture.mode)}; metrics need 8-bit RGB")
                 return np.asarray(picture)
-        except (OSError, UnidentifiedImageError, SyntaxError, Image.DecompressionBombError) as error:
+        except InputError:
+            raise
+        except (OSError, UnidentifiedImageError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
             raise InputError(f"{path} is not a readable image ({error or type(error).__name__})") from error
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from lwd.errors import InputError
-from lwd.evaluation.evaluate import FORMAT, RESULT, VERSION
+from lwd.evaluation.evaluate import FORMAT, RESULT, VERSION, is_number
 from lwd.evaluation.score import TITLES
 from lwd.files import read_json
 from lwd.report.plots import COLOURS, new_figure
@@ -41,11 +41,19 @@ def _read(path: Path) -> Evaluation:
         raise InputError(f'{path} is not an evaluation ("format" must be "{FORMAT}", "version" {VERSION})')
     metrics = value.get("metrics")
     whole = isinstance(metrics, Mapping) and all(
-        isinstance(m, Mapping) and all(isinstance(m.get(key), (int, float)) for key in ("value", "error"))
+        isinstance(m, Mapping) and is_number(m.get("value")) and is_number(m.get("error")) and m["error"] >= 0
         for m in metrics.values()
     )
     if not whole or not all(isinstance(value.get(key), Mapping) for key in ("samples", "reference")):
         raise InputError(f"{path} lacks its metrics, samples or reference; run lwd evaluate again")
+    for name, given, kind in (
+        ("samples: count", value["samples"].get("count"), "a number"),
+        ("samples: model: step", _step(value), "a number"),
+        ("samples: nfe", _nfe(value), "a number"),
+        ("reference: digest", value["reference"].get("digest"), "a text"),
+    ):
+        if given is not None and not (isinstance(given, str) if kind == "a text" else is_number(given)):
+            raise InputError(f"{path}: {name} must be {kind}, got {str(given)[:40]!r}; run lwd evaluate again")
     return value
 
 

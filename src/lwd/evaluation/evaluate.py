@@ -1,8 +1,9 @@
 """`lwd evaluate` as a function: open both sides, look once, score, write down."""
 
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,17 @@ import torch
 
 from lwd.data.pictures import Pictures, open_pictures
 from lwd.errors import InputError
-from lwd.evaluation.features import EncoderNetwork, InceptionNetwork, Network, forget, given_moments, look
+from lwd.evaluation.features import (
+    EncoderNetwork,
+    InceptionNetwork,
+    Network,
+    check_count,
+    forget,
+    given_moments,
+    look,
+)
 from lwd.evaluation.score import NO_INCEPTION, SKIPPED, Reference, Scores, as_json, score
-from lwd.files import cache_dir, read_json, write_json
+from lwd.files import cache_dir, check_writable, read_json, write_json
 from lwd.jobs import threads
 from lwd.representations.encoders import choose_device
 from lwd.version import __version__
@@ -33,6 +42,12 @@ class EvaluateSettings:
     shuffle: bool = False
     batch: int = 25
     threads: int = 2
+
+    def __post_init__(self) -> None:
+        for name, least in (("size", 0), ("batch", 1), ("threads", 1)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < least:
+                raise InputError(f"--{name} is a whole number from {least} on, got {value!r}")
 
 
 DEFAULTS = EvaluateSettings()
@@ -56,27 +71,44 @@ def evaluate(
     pictures, other = open_pictures(samples), open_pictures(reference, settings.size)
     about = about_samples(Path(samples))
     path = Path(out) if out is not None else Path(samples) / RESULT if about else None
+    _check(pictures, other, path)
     networks, reason = networks_for(settings, where, cache)
     with threads(settings.threads):
-        given = given_moments(other)
+        given = given_moments(other, networks)
         seen = None
         if len(other):
             seen = look(other, networks, where, settings.batch, _bar(progress, "reference", other), cache)
-        if not len(pictures):
-            raise InputError(f"{samples} holds moments but no images; samples must be images")
         found = look(pictures, networks, where, settings.batch, _bar(progress, "samples", pictures), cache)
         scores = score(found, Reference.of(seen, given, other.name), reason, settings.shuffle)
     if path is not None:
-        head = {"format": FORMAT, "version": VERSION}
         sides = {
             "samples": {"name": str(samples), "count": len(pictures), "digest": pictures.digest, **about},
             "reference": {"name": str(reference), "count": len(other), "digest": other.digest},
         }
         looked = {"networks": [network.identity for network in networks], "size": settings.size}
-        versions = {"versions": {"lwd": __version__, "torch": torch.__version__}}
-        write_json(path, head | as_json(scores) | sides | looked | versions)
+        try:
+            write_json(path, _head() | as_json(scores) | sides | looked)
+        except InputError as error:  # the disk is full, say: the numbers are not lost
+            return replace(scores, warnings=[*scores.warnings, f"the numbers are in no file: {error}"]), None
     forget(pictures, networks, cache)
     return scores, path
+
+
+def _check(samples: Pictures, reference: Pictures, path: Path | None) -> None:
+    """Find out before any image is looked at that a set is too small or the result cannot be written."""
+    if not len(samples):
+        raise InputError(f"{samples.name} holds moments but no images; samples must be images")
+    check_count(samples)
+    if len(reference):
+        check_count(reference)
+    if path is not None:
+        if path.is_dir():
+            raise InputError(f"cannot write {path}: it is a directory; --out is a file, such as {path / RESULT}")
+        check_writable(path.parent)
+
+
+def _head() -> dict[str, Any]:
+    return {"format": FORMAT, "version": VERSION, "versions": {"lwd": __version__, "torch": torch.__version__}}
 
 
 def networks_for(
@@ -108,12 +140,29 @@ def about_samples(path: Path) -> dict[str, Any]:
     manifest = read_json(path / "manifest.json")
     if not isinstance(manifest, Mapping) or manifest.get("format") != "lwd.samples":
         return {}
-    model = manifest.get("model") or {}
-    settings = manifest.get("settings") or {}
+    model, settings, guide, nfe = (_mapping(manifest.get(key)) for key in ("model", "settings", "guide", "nfe"))
     kept = {key: settings.get(key) for key in ("solver", "steps", "placement", "rtol", "scale", "interval")}
-    return {
-        "model": {key: model.get(key) for key in ("name", "digest", "step")},
-        "guide": (manifest.get("guide") or {}).get("name"),
-        "nfe": (manifest.get("nfe") or {}).get("mean"),
+    about = {
+        "model": {**{key: model.get(key) for key in ("name", "digest")}, "step": _number(model.get("step"))},
+        "guide": guide.get("name"),
+        "nfe": _number(nfe.get("mean")),
         "settings": {key: value for key, value in kept.items() if value is not None},
     }
+    try:
+        json.dumps(about, allow_nan=False)
+    except ValueError as error:
+        raise InputError(f"{path / 'manifest.json'} holds NaN or infinity; run lwd sample again") from error
+    return about
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _number(value: Any) -> int | float | None:
+    return value if is_number(value) else None
+
+
+def is_number(value: Any) -> bool:
+    """Whether a JSON value is a finite number that fits a float."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300

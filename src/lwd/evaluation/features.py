@@ -1,7 +1,6 @@
 """What networks see in a set of images: one pass, in blocks that survive a kill, cached by content."""
 
 import hashlib
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from lwd.data.pictures import ArrayFile, Pictures
 from lwd.errors import InputError
-from lwd.files import alone, cache_dir, model_digest
+from lwd.files import cache_dir, locked, model_digest
 from lwd.metrics.inception_weights import load_inception
 from lwd.moments import Moments
 from lwd.representations.encoders import SemanticEncoder, load_encoder, move
@@ -41,6 +40,8 @@ class Network(Protocol):
 
 class InceptionNetwork:
     """FID's network: pool, spatial and, if its weights have a classifier, probabilities."""
+
+    widths: Mapping[str, int] = {POOL: 2048, SPATIAL: 2023}
 
     def __init__(self, device: torch.device, cache: Path | None = None) -> None:
         self.network = load_inception(cache).to(device)
@@ -100,17 +101,20 @@ def look(
 ) -> Seen:
     """Show every image once to all networks. A block that was seen before, by these networks, is not looked at again.
 
-    What was seen lies in the cache under the images' content and stays there until `forget`.
+    What was seen lies in the cache under the images' content and stays there until `forget`. Of several processes that
+    want the same images, one looks and the others wait for it.
     """
-    if len(images) < PARTS:
-        raise InputError(f"{images.name} has {len(images)} images; metrics need at least {PARTS}")
+    check_count(images)
     folder = _folder(images, networks, cache)
     batch = max(n for n in range(1, min(max(batch, 1), BLOCK) + 1) if BLOCK % n == 0)
-    with alone(folder):
-        count = -(-len(images) // BLOCK)
-        done = 0
-        while done < count and _whole(folder / f"{done:05}.safetensors"):
-            done += 1
+    count = -(-len(images) // BLOCK)
+    with locked(folder, shared=True):
+        if _done(folder, count) == count:
+            if progress is not None:
+                progress(len(images))
+            return _gather(images, folder, count)
+    with locked(folder):
+        done = _done(folder, count)  # again: another process may have looked while we waited
         if progress is not None:
             progress(min(done * BLOCK, len(images)))
         stream = images.batches(batch, done * BLOCK) if done < count else iter(())
@@ -119,6 +123,17 @@ def look(
             block = _block(stream, size, networks, device, progress)
             write_safetensors(folder / f"{number:05}.safetensors", block)
         return _gather(images, folder, count)
+
+
+def check_count(images: Pictures) -> None:
+    """Refuse a set that is too small for parts to be left out."""
+    if len(images) < PARTS:
+        raise InputError(f"{images.name} has {len(images)} images; metrics need at least {PARTS}")
+
+
+def _done(folder: Path, count: int) -> int:
+    """Whole blocks at the beginning."""
+    return next((n for n in range(count) if not _whole(folder / f"{n:05}.safetensors")), count)
 
 
 def _block(stream: Any, size: int, networks: Sequence[Network], device: Any, progress: Any) -> dict[str, Tensor]:
@@ -154,9 +169,15 @@ def _gather(images: Pictures, folder: Path, count: int) -> Seen:
 
 
 def forget(images: Pictures, networks: Sequence[Network], cache: Path | None = None) -> None:
-    """Remove what `look` kept of a set."""
-    with suppress(OSError):
-        shutil.rmtree(_folder(images, networks, cache))
+    """Remove what `look` kept of a set, unless another process is using it."""
+    folder = _folder(images, networks, cache)
+    if not folder.is_dir():
+        return
+    with suppress(OSError, InputError):
+        with locked(folder, wait=False):
+            for path in sorted(folder.iterdir(), key=lambda p: p.name == ".lock"):  # the lock last: it guards the rest
+                path.unlink()
+        folder.rmdir()
 
 
 def _folder(images: Pictures, networks: Sequence[Network], cache: Path | None) -> Path:
@@ -171,17 +192,40 @@ def _whole(path: Path) -> bool:
         return False
 
 
-def given_moments(images: Pictures) -> dict[str, tuple[Tensor, Tensor]]:
-    """Moments that came with an ADM reference file: pool from mu, sigma; spatial from mu_s, sigma_s."""
+def given_moments(images: Pictures, networks: Sequence[Network] = ()) -> dict[str, tuple[Tensor, Tensor]]:
+    """Moments that came with an ADM reference file: pool from mu, sigma; spatial from mu_s, sigma_s.
+
+    networks: what they will be compared with; one that names its `widths` is asked whether they fit.
+    """
     if not isinstance(images, ArrayFile):
         return {}
+    widths: dict[str, int] = {}
+    for network in networks:
+        widths |= getattr(network, "widths", {})
     found = {name: torch.from_numpy(value) for name, value in images.moments().items()}
-    pairs = {POOL: ("mu", "sigma"), SPATIAL: ("mu_s", "sigma_s")}
     out = {}
-    for feature, (mean, covariance) in pairs.items():
-        if mean in found and covariance in found:
-            m, s = found[mean], found[covariance]
-            if m.ndim != 1 or s.shape != (len(m), len(m)):
-                raise InputError(f"{images.path}: {mean} {tuple(m.shape)} and {covariance} {tuple(s.shape)} do not fit")
-            out[feature] = (m, s)
+    for feature, (mean, covariance) in {POOL: ("mu", "sigma"), SPATIAL: ("mu_s", "sigma_s")}.items():
+        if (mean in found) != (covariance in found):
+            there, missing = (mean, covariance) if mean in found else (covariance, mean)
+            raise InputError(f"{images.path} holds {there} without {missing}; a reference needs both or neither")
+        if mean in found:
+            m, s = out[feature] = (found[mean], found[covariance])
+            _check_moments(m, s, f"{images.path}: {mean} {tuple(m.shape)} and {covariance} {tuple(s.shape)}")
+            if len(m) != widths.get(feature, len(m)):
+                raise InputError(
+                    f"{images.path}: {mean} has {len(m)} dimensions, but the network {widths[feature]}; "
+                    "were they made with another network?"
+                )
     return out
+
+
+def _check_moments(mean: Tensor, covariance: Tensor, name: str) -> None:
+    if mean.ndim != 1 or not len(mean) or covariance.shape != (len(mean), len(mean)):
+        raise InputError(f"{name} do not fit; they are (d,) and (d, d)")
+    if not (torch.isfinite(mean).all() and torch.isfinite(covariance).all()):
+        raise InputError(f"{name} hold NaN or infinity; make the reference again")
+    if (covariance - covariance.T).abs().max() > 1e-6 * covariance.abs().max():
+        raise InputError(f"{name}: the second is not symmetric, so it is no covariance; make the reference again")
+    values = torch.linalg.eigvalsh(covariance)
+    if values[0] < -1e-6 * values[-1].clamp(min=0):
+        raise InputError(f"{name}: the second has a negative eigenvalue ({values[0]:.3g}), so it is no covariance")

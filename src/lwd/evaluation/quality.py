@@ -8,8 +8,9 @@ import numpy as np
 from lwd.bench import Trial
 from lwd.data.pictures import open_pictures
 from lwd.data.sources import Pixels
+from lwd.errors import InputError
 from lwd.evaluation.evaluate import EvaluateSettings, networks_for
-from lwd.evaluation.features import ENCODER, POOL, forget, given_moments, look
+from lwd.evaluation.features import ENCODER, PARTS, POOL, forget, given_moments, look
 from lwd.evaluation.score import Metric, Reference, frechet
 from lwd.generator import Generator
 from lwd.jobs import threads
@@ -19,14 +20,21 @@ class Quality:
     """Draws `count` samples with a trial's setting and compares them with a reference, which is looked at once."""
 
     def __init__(self, generator: Generator, reference: str, count: int, encoder: str = "") -> None:
+        if count < PARTS:
+            raise InputError(f"the quality of {count} samples cannot be measured; --samples is at least {PARTS}")
         generator.check_decoder()
         self.generator, self.count = generator, count
         wanted = EvaluateSettings(encoder=encoder, skip_inception=bool(encoder))
         self.networks, _ = networks_for(wanted, generator.device)
         self.feature = ENCODER if encoder else POOL
         pictures = open_pictures(reference)
+        given = given_moments(pictures, self.networks)
+        if not len(pictures) and self.feature not in given:
+            raise InputError(
+                f"{reference} holds no images and no moments of the {self.feature!r} features; pass images"
+            )
         seen = look(pictures, self.networks, generator.device) if len(pictures) else None
-        self.reference = Reference.of(seen, given_moments(pictures), pictures.name)
+        self.reference = Reference.of(seen, given, pictures.name)
 
     def __call__(self, trial: Trial) -> tuple[float, float]:
         s = replace(self.generator.settings, count=self.count, solver=trial.solver, steps=trial.steps)

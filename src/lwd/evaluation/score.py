@@ -8,13 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lwd.errors import InputError
 from lwd.evaluation.features import ENCODER, PARTS, POOL, PROBABILITIES, SPATIAL, Seen
 from lwd.metrics import inception_score, kid
 from lwd.metrics.frechet import frechet_to
 from lwd.metrics.kernel import kid_without
-from lwd.metrics.manifold import dense_and_covered, precise_and_recalled
+from lwd.metrics.manifold import overlap
+from lwd.metrics.rows import BLOCK
 
 ENOUGH = 10_000
+ROWS = 10_000
+"""Rows of the reference for the metrics of pairs, evenly spaced; ADM's references have as many."""
 TITLES = {
     "fid": "FID",
     "sfid": "sFID",
@@ -77,7 +81,7 @@ def score(samples: Seen, reference: Reference, why: str = NO_INCEPTION, shuffle:
     for name, feature in (("fid", POOL), ("sfid", SPATIAL), ("frechet", ENCODER)):
         if feature in samples.parts and feature in reference.moments:
             found[name] = frechet(samples, feature, *reference.moments[feature])
-        elif feature != ENCODER:
+        elif feature != ENCODER or feature in samples.parts:
             missing[name] = why if feature not in samples.parts else NO_IMAGES
     if PROBABILITIES in samples.rows:
         rows = samples.rows[PROBABILITIES]
@@ -91,12 +95,17 @@ def score(samples: Seen, reference: Reference, why: str = NO_INCEPTION, shuffle:
         for name in ("precision", "recall", "kid", "density", "coverage"):
             missing[name] = why if POOL not in samples.rows else NO_IMAGES
     ordered = {name: found[name] for name in TITLES if name in found}
-    return Scores(ordered, missing, warnings_about(samples))
+    return Scores(ordered, missing, warnings_about(samples, shuffle))
 
 
 def frechet(samples: Seen, feature: str, mean: Tensor, covariance: Tensor) -> Metric:
     """Of one feature, to a reference's moments."""
     moments = samples.moments(feature)
+    if len(moments.mean) != len(mean):
+        raise InputError(
+            f"the reference's moments of {feature!r} have {len(mean)} dimensions and the samples' features "
+            f"{len(moments.mean)}; were they made with another network?"
+        )
     value = frechet_to(mean.double(), covariance.double())(moments.mean, moments.covariance)
     rough = frechet_to(mean.double(), covariance.double(), rough=True)
 
@@ -108,17 +117,22 @@ def frechet(samples: Seen, feature: str, mean: Tensor, covariance: Tensor) -> Me
 
 
 def _by_rows(ref: Tensor, rows: Tensor) -> dict[str, Metric]:
-    k = min(3, min(len(ref), len(rows)) - 1)
-    precise, recalled = precise_and_recalled(ref, rows, k)
-    dense, covered = dense_and_covered(ref, rows, min(5, min(len(ref), len(rows)) - 1))
+    ref = spaced(ref)
+    most = min(len(ref), len(rows)) - 1
+    points = overlap(ref, rows, min(3, most), min(5, most), PARTS)
     left_out = kid_without(ref, rows, PARTS)
     return {
-        "precision": resampled(precise),
-        "recall": resampled(recalled),
+        "precision": resampled(points.precise),
+        "recall": jackknife(float(points.recalled.mean()), lambda part: points.recall_without[part]),
         "kid": jackknife(kid(ref, rows), lambda part: left_out[part]),
-        "density": resampled(dense),
-        "coverage": resampled(covered),
+        "density": resampled(points.dense),
+        "coverage": jackknife(float(points.covered.mean()), lambda part: points.coverage_without[part]),
     }
+
+
+def spaced(rows: Tensor, most: int = ROWS) -> Tensor:
+    """At most so many rows, evenly spaced: a reference sorted by class keeps all of its classes."""
+    return rows if len(rows) <= most else rows[torch.arange(most) * len(rows) // most]
 
 
 def jackknife(value: float, without: Callable[[int], float]) -> Metric:
@@ -137,12 +151,12 @@ def _without(rows: Tensor, part: int) -> Tensor:
     return rows[torch.arange(len(rows)) % PARTS != part]
 
 
-def warnings_about(samples: Seen) -> list[str]:
+def warnings_about(samples: Seen, shuffle: bool = False) -> list[str]:
     """What a reader of the table should know."""
     found = []
     if samples.count < ENOUGH:
         found.append(f"only {samples.count} samples: FID is biased upwards below {ENOUGH}; compare equal counts only")
-    if POOL in samples.rows and looks_sorted(samples.rows[POOL]):
+    if not shuffle and POOL in samples.rows and looks_sorted(samples.rows[POOL]):
         found.append("the samples look sorted by class: the Inception Score is of consecutive rows; pass --shuffle")
     return found
 
@@ -151,11 +165,16 @@ def looks_sorted(rows: Tensor) -> bool:
     """Whether neighbours are more alike than rows half a set apart: by five standard errors and by a twentieth."""
     if len(rows) < 50:
         return False
-    near = (rows[1:] - rows[:-1]).double().square().sum(1)
-    far = (rows.roll(len(rows) // 2, 0) - rows).double().square().sum(1)[1:]
+    near, far = (_steps(rows, shift)[1:] for shift in (1, len(rows) // 2))
     difference = far - near
     share = difference.mean() / far.mean().clamp(min=1e-30)
     return bool(share > 0.05 and difference.mean() > 5 * difference.std() / len(difference) ** 0.5)
+
+
+def _steps(rows: Tensor, shift: int) -> Tensor:
+    """Squared distance of each row to the one `shift` before it, a block of rows at a time."""
+    index = torch.arange(len(rows))
+    return torch.cat([(rows[i].double() - rows[i - shift].double()).square().sum(1) for i in torch.split(index, BLOCK)])
 
 
 def table(scores: Scores) -> str:

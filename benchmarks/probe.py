@@ -1,0 +1,93 @@
+"""The surface probe beside the joint probe: the same steps, their schedules, and what each costs.
+
+    python benchmarks/probe.py LATENTS [--preset cifar-small] [--steps 700] [--kinetic 0.02,0.1] [--out DIR] [--json]
+
+One surface probe, its whole lambda path, and a joint probe ("exact", begun near the surface's curve) for each lambda
+of --kinetic, all in one run on one machine. Times are ratios to one joint probe. Probes that are in --out are kept.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lwd.config import Config, load_config, with_changes
+from lwd.objective import FlowObjective
+from lwd.probe.path import LAMBDAS, lambda_path, largest_gap, solve_for
+from lwd.probe.surface import path_objective
+from lwd.probe.table import smooth
+from lwd.schedule.learned import Learnable, Polynomial
+from lwd.stages import open_data, probe
+from lwd.surface_probe import surface_probe
+from lwd.train.devices import Devices
+
+
+def joint(config: Config, data: Any, out: Path, kinetic: float, start: Learnable) -> tuple[Polynomial, float]:
+    """A joint probe from a curve between the identity and the surface's, and its time."""
+    begun = time.perf_counter()
+    shares = (start.shares() + Polynomial().shares()).detach() / 2
+    found = probe(
+        with_changes(config, probe={"kinetic": kinetic}),
+        data,
+        out / f"joint-{kinetic:g}",
+        Devices(cpu=True),
+        schedule=Polynomial.from_shares(shares.tolist()),
+    )
+    assert isinstance(found.schedule, Polynomial)
+    return found.schedule, time.perf_counter() - begun
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("latents", help="a directory of shards")
+    parser.add_argument("--preset", default="cifar-small")
+    parser.add_argument("--steps", type=int, default=700, help="of every probe (default 700)")
+    parser.add_argument("--kinetic", default="0.02,0.1", help="lambdas of the joint probes (default 0.02,0.1)")
+    parser.add_argument("--rho-lr", type=float, default=0.1, help="learning rate of rho (default 0.1)")
+    parser.add_argument("--out", help="keep the probes there")
+    parser.add_argument("--json", action="store_true", help="print the numbers as one JSON object on the last line")
+    arguments = parser.parse_args()
+    out = Path(arguments.out or tempfile.mkdtemp())
+    steps = arguments.steps
+    config = load_config(arguments.preset, [f"probe.steps={steps}", f"probe.burn_in={steps * 7 // 10}"])
+    config = with_changes(config, probe={"rho_lr": arguments.rho_lr}, optimizer={"decay": "constant"})
+    data: Any = open_data(arguments.latents, config)
+    begun = time.perf_counter()
+    _, table = surface_probe(config, data, out / "surface", Devices(cpu=True))
+    probed = time.perf_counter() - begun
+    assert table is not None
+    o = config.objective
+    surfaces, objective = smooth(table), FlowObjective(data.layout, o.weights, o.reduction)
+    begun = time.perf_counter()
+    path = lambda_path(Polynomial(), surfaces, objective, LAMBDAS)
+    solved = time.perf_counter() - begun
+    print("| lambda | curve at 0.25, 0.5, 0.75 (surface) | (joint) | sup norm | J on the surfaces, surface | joint |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    result: dict[str, float] = {}
+    times = []
+    tau = torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)
+    for kinetic in map(float, arguments.kinetic.split(",")):
+        mine = solve_for(kinetic, Polynomial(), surfaces, objective, [p.schedule for p in path.points])
+        theirs, seconds = joint(config, data, out, kinetic, mine.schedule)
+        times.append(seconds)
+        gap = result[f"gap at {kinetic:g}"] = largest_gap(mine.schedule, theirs)
+        goal = FlowObjective(data.layout, o.weights, o.reduction, kinetic=kinetic)
+        values = [float(path_objective(one, surfaces, goal).detach()) for one in (mine.schedule, theirs)]
+        curves = [", ".join(f"{t:.3f}" for t in one.times(tau)[:, 0].tolist()) for one in (mine.schedule, theirs)]
+        row = (f"{kinetic:g}", *curves, f"{gap:.3f}", *(f"{value:.4f}" for value in values))
+        print("| " + " | ".join(row) + " |", flush=True)
+    one = sum(times) / len(times)
+    result |= {"surface probe over joint probe": probed / one, "lambda path over joint probe": solved / one}
+    result |= {"steps, surface over joint": 1.0, "lambdas": len(path.points)}
+    print(f"\nsurface probe with its table: {probed / one:.2f} of a joint probe's time, the path of {len(path.points)}")
+    print(f"lambdas {solved / one:.2f} of it; threshold {path.threshold}")
+    if arguments.json:
+        print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()
