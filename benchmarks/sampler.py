@@ -21,10 +21,10 @@ from torch import Tensor
 from torchdiffeq import odeint
 
 import lwd
-from lwd.bench import BUDGETS, Problem, Trial, front, sampler_errors
+from lwd.bench import Problem, Trial, front, sampler_errors
 from lwd.generator import SampleSettings, open_generator
 
-MORE = (*BUDGETS, 64, 96)
+MORE = (4, 6, 8, 12, 16, 20, 24, 32, 48, 64, 96)
 
 
 def mixture(spread: float = 0.3) -> lwd.GaussianMixture:

@@ -44,7 +44,7 @@ ALLOWED = {
     "report": BASE | CORE | {"models", "representations", "data", "pipeline", "train", "bench"},
     "stages": BASE | CORE | MODELS | {"data", "config", "train", "report", "weights"},
     "surface_probe": BASE | CORE | MODELS | {"data", "config", "train", "stages", "weights"},
-    "bench": {"errors", "groups", "path", "placement", "sampler", "schedule"},
+    "bench": {"errors", "groups", "path", "placement", "sampler", "schedule", "solver"},
     "generator": BASE | CORE | MODELS | {"data", "jobs", "bench"},
     "evaluation": BASE
     | {"data", "jobs", "metrics", "moments", "representations", "report", "weights", "bench", "generator"},

@@ -17,7 +17,7 @@ from lwd.solver.fixed import FIXED
 from strategies import schedules, small_mixture
 
 START = torch.tensor([[1.0, 0.0], [0.3, -0.5]], dtype=torch.float64)
-ORDERS = {"euler": 1, "midpoint": 2, "heun": 2, "rk4": 4, "ab2": 2}
+ORDERS = {"euler": 1, "midpoint": 2, "heun": 2, "rk4": 4, "ab2": 2, "ab3": 3}
 
 
 def swing(z, tau):

@@ -13,9 +13,11 @@ from lwd.path import Velocity
 from lwd.placement import OPTIMISED, UNIFORM, place
 from lwd.sampler import field_breakpoints, sample
 from lwd.schedule.base import Schedule
+from lwd.solver.fixed import MULTISTEP
 
 BUDGETS = (4, 6, 8, 12, 16, 24, 32, 48)
-STAGES = {"euler": 1, "midpoint": 2, "heun": 2, "ab2": 1, "rk4": 4}
+STAGES = {"euler": 1, "midpoint": 2, "heun": 2, "ab2": 1, "ab3": 1, "rk4": 4}
+OPTIMISE = ("heun", "ab2", "ab3")
 RTOLS = (3e-1, 1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4)
 
 
@@ -69,7 +71,7 @@ class Trial:
 def sampler_errors(
     problem: Problem,
     budgets: Sequence[int] = BUDGETS,
-    optimise: Sequence[str] = ("heun", "ab2"),
+    optimise: Sequence[str] = OPTIMISE,
     progress: Callable[[int], object] | None = None,
 ) -> list[Trial]:
     """Every solver and placement at every budget of evaluations, and dopri5 at several tolerances.
@@ -107,13 +109,13 @@ def settings(problem: Problem, budgets: Sequence[int], optimise: Sequence[str]) 
         for i, name in enumerate(problem.schedule.groups)
         if not torch.allclose(times[:, i], tau, atol=1e-6, rtol=0)
     ]
-    starts = len(field_breakpoints(problem.velocity, problem.schedule)) + 1  # ab2 asks once more after every kink
+    starts = len(field_breakpoints(problem.velocity, problem.schedule)) + 1  # a multistep method asks once more there
     found = []
     for solver, stages in STAGES.items():
         placements = [UNIFORM, *moved, *([OPTIMISED] if solver in optimise else [])]
         for placement in placements:
             for budget in budgets:
-                steps = (budget - (starts if solver == "ab2" else 0)) // stages
+                steps = (budget - (starts if solver in MULTISTEP else 0)) // stages
                 if steps >= starts:
                     found.append((solver, placement, steps))
     return found

@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     from tqdm import tqdm
 
-    from lwd.bench import BUDGETS, as_rows, front, recommend, sampler_errors, settings
+    from lwd.bench import BUDGETS, OPTIMISE, as_rows, front, recommend, sampler_errors, settings
     from lwd.cli.sample import guidance
     from lwd.files import check_writable, write_json
     from lwd.generator import SampleSettings, open_generator
@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_writable(out)
     quality = _quality(generator, a)
     problem = generator.problem()
-    total = len(settings(problem, budgets, ("heun", "ab2"))) + 7
+    total = len(settings(problem, budgets, OPTIMISE)) + 7
     with threads(a.threads), tqdm(total=total, desc="trying samplers", disable=None) as bar:
         trials = sampler_errors(problem, budgets, progress=bar.update)
     chosen = recommend(trials, a.tolerance)

@@ -55,7 +55,8 @@ def run_fetch(arguments: argparse.Namespace) -> int:
     from lwd.representations.resnet import fetch_resnet50
 
     there = cache_dir() / arguments.name
-    if arguments.archive and (there / "config.json").is_file():
+    # Weights without a classifier are replaced by some that have one; all else in the cache stays.
+    if arguments.archive and arguments.name != "inception" and (there / "config.json").is_file():
         print(f"{arguments.archive} was not read: {there} is there; remove that to replace it", file=sys.stderr)
     fetchers = {"cifar10": fetch_cifar10, "resnet50": fetch_resnet50, "inception": fetch_inception}
     print(fetchers[arguments.name](arguments.archive))

@@ -20,7 +20,7 @@ def add_parser(commands: Any) -> None:
     add("--count", type=int, default=64, metavar="N", help="how many (default 64)")
     add("--label", "--labels", default="", metavar="L", help="classes in turn, e.g. 3 or 0,5-9 (default: all)")
     add("--seed", type=int, default=0, metavar="N", help="of the first image; the others follow (default 0)")
-    add("--solver", default="dopri5", metavar="NAME", help="dopri5 (default), heun, ab2, midpoint, euler, rk4")
+    add("--solver", default="dopri5", metavar="NAME", help="dopri5 (default), ab2, ab3, heun, midpoint, euler, rk4")
     add("--steps", type=int, metavar="N", help="of a solver with fixed steps")
     add("--placement", default="tau", metavar="NAME", help="of the steps: tau (default), a group, or optimised")
     add("--rtol", type=float, metavar="R", help="of dopri5 (default 1e-3)")

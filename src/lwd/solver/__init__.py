@@ -32,10 +32,11 @@ def solve(
 ) -> Solution:
     """Integrate dz/dtau = field(z, tau) from tau = 0 to 1.
 
-    method: euler, midpoint, heun, rk4, ab2 take `steps` (the total over [0, 1]) or `grid` (the times between them, from
-    0 to 1); dopri5 takes atol (1e-6), rtol (1e-3), max_nfe (10000) and adaptive: "batch" (default) has one step size
-    for all, "sample" one for each, so that a result does not depend on its neighbours. The field is never asked outside
-    [0, 1]. No step crosses a breakpoint: at its end a step sees the field from the left, the next one from the right.
+    method: euler, midpoint, heun, rk4, ab2, ab3 take `steps` (the total over [0, 1]) or `grid` (the times between them,
+    from 0 to 1); dopri5 takes atol (1e-6), rtol (1e-3), max_nfe (10000) and adaptive: "batch" (default) has one step
+    size for all, "sample" one for each, so that a result does not depend on its neighbours. The field is never asked
+    outside [0, 1]. No step crosses a breakpoint: at its end a step sees the field from the left, the next one from the
+    right.
     watch(tau, z) is called after every step of a fixed method, and at every breakpoint and the end by dopri5.
     Gradients flow through the steps taken, not through the choice of their size.
     """

@@ -1,5 +1,6 @@
 """Methods with a fixed number of steps: explicit Runge-Kutta, and a multistep method that asks once per step."""
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,15 +13,18 @@ FIXED = {
     "heun": Tableau((0, 1), ((), (1,)), (1 / 2, 1 / 2)),
     "rk4": Tableau((0, 1 / 2, 1 / 2, 1), ((), (1 / 2,), (0, 1 / 2), (0, 0, 1)), (1 / 6, 1 / 3, 1 / 3, 1 / 6)),
 }
-MULTISTEP = "ab2"
-ORDERS = {"euler": 1, "midpoint": 2, "heun": 2, "rk4": 4, MULTISTEP: 2}
-METHODS = (*FIXED, MULTISTEP)
+MULTISTEP = {"ab2": 2, "ab3": 3}
+ORDERS = {"euler": 1, "midpoint": 2, "heun": 2, "rk4": 4, **MULTISTEP}
+METHODS = (*FIXED, *MULTISTEP)
 
 
 def solve_fixed(field: Counted, z: Tensor, method: str, grid: list[Piece], watch: Watch | None = None) -> Solution:
     """March over the steps of `grid`; `watch` sees the state after each of them."""
     watch = watch or _nobody
-    z = _adams(field, z, grid, watch) if method == MULTISTEP else _runge_kutta(field, z, FIXED[method], grid, watch)
+    if method in MULTISTEP:
+        z = _adams(field, z, grid, watch, MULTISTEP[method])
+    else:
+        z = _runge_kutta(field, z, FIXED[method], grid, watch)
     if not torch.isfinite(z).all():
         raise SolveError(
             f"{method} ended in non-finite values: the field is not finite, or {len(grid)} steps are too few"
@@ -42,21 +46,28 @@ def _runge_kutta(field: Counted, z: Tensor, tableau: Tableau, grid: list[Piece],
     return z
 
 
-def _adams(field: Counted, z: Tensor, grid: list[Piece], watch: Watch) -> Tensor:
-    """Adams-Bashforth of order 2 with unequal steps: one evaluation per step, a Heun step where the field is new.
+def _adams(field: Counted, z: Tensor, grid: list[Piece], watch: Watch, order: int) -> Tensor:
+    """Adams-Bashforth with unequal steps: one evaluation per step, a Heun step where the field is new.
 
-    z_(n+1) = z_n + h ((1 + q) f_n - q f_(n-1)), q = h / (2 h_(n-1)). After a kink the old slope says nothing.
+    The slope over a step is the polynomial through the present slope and up to order - 1 past ones. After a kink they
+    say nothing: the order is built up again.
     """
-    slope, before, kink = None, 0.0, True
+    past: list[tuple[float, Tensor]] = []
     for step in grid:
         h = step.end - step.start
         first = field(z, full(z, step.start))
-        if kink or slope is None:
+        if not past:
             ks = stages(field, z, full(z, step.start), full(z, h), FIXED["heun"], step.last, first)
             z = z + combine(full(z, h), FIXED["heun"].weights, ks)
         else:
-            q = h / (2 * before)
-            z = z + combine(full(z, h), (1 + q, -q), (first, slope))
-        slope, before, kink = first, h, step.last != step.end
+            places = [0.0, *((start - step.start) / h for start, _ in past)]
+            z = z + combine(full(z, h), _adams_weights(places), [first, *(slope for _, slope in past)])
+        past = [] if step.last != step.end else [(step.start, first), *past][: order - 1]
         watch(step.end, z)
     return z
+
+
+def _adams_weights(places: list[float]) -> tuple[float, ...]:
+    """Weights with which values at `places` integrate polynomials over [0, 1] exactly."""
+    powers = np.array([[place**k for place in places] for k in range(len(places))])
+    return tuple(np.linalg.solve(powers, [1 / (k + 1) for k in range(len(places))]).tolist())
