@@ -264,6 +264,9 @@ def test_a_run_directory_means_its_newest_checkpoint(tmp_path, model):
         (["--format", "jpg"], "samples are written as png, npz or both"),
         (["--seed", "-1"], "the seed is a whole number"),
         (["--decoder", "nowhere"], "nowhere is not an autoencoder"),
+        (["--other-schedule"], "no effect without --schedule"),
+        (["--schedule", "synchronous"], "has not seen the local times of another one"),
+        (["--schedule", "nowhere.json"], "neither a file nor a schedule word"),
     ],
 )
 def test_bad_input_gets_one_line(model, tmp_path, capsys, extra, message):

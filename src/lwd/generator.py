@@ -166,6 +166,8 @@ def open_generator(
 
     other_schedule: take the schedule even where the model was trained under another one.
     """
+    if other_schedule and schedule is None:
+        raise InputError("--other-schedule has no effect without --schedule SPEC")
     where = choose_device(device)
     pipe, record, own = _open(model, where, schedule, other_schedule)
     about, names = {"model": record}, {"model": str(model)}
