@@ -10,7 +10,6 @@ accurate, over theirs. Memory is the growth of a process's peak while it solves 
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 from dataclasses import replace
@@ -88,9 +87,15 @@ def memory(who: str, count: int = 4096) -> float:
     data = lwd.Gaussian(layout, 0.5 * torch.eye(24), size=(1, 1))
     problem = Problem(_PerPosition(data), lwd.Offset(0.3), layout, (4, 4), (0,), count)
     as_sfd(replace(problem, count=8)) if who == "theirs" else replace(problem, count=8).solve()
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak()
     as_sfd(problem) if who == "theirs" else problem.solve()
-    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    return peak() - before
+
+
+def peak() -> float:
+    """Peak resident memory in MiB; not getrusage's, which begins with that of the process that started this one."""
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) / 1024
 
 
 class _PerPosition:
