@@ -3,7 +3,8 @@
     python benchmarks/probe.py LATENTS [--preset cifar-small] [--steps 700] [--kinetic 0.02,0.1] [--out DIR] [--json]
 
 One surface probe, its whole lambda path, and a joint probe ("exact", begun near the surface's curve) for each lambda
-of --kinetic, all in one run on one machine. Times are ratios to one joint probe. Probes that are in --out are kept.
+of --kinetic. Probes that are in --out are kept; times are ratios to one joint probe, and only printed where all of
+them were made in this run, on this machine.
 """
 
 import argparse
@@ -56,6 +57,8 @@ def main() -> None:
     config = load_config(arguments.preset, [f"probe.steps={steps}", f"probe.burn_in={steps * 7 // 10}"])
     config = with_changes(config, probe={"rho_lr": arguments.rho_lr}, optimizer={"decay": "constant"})
     data: Any = open_data(arguments.latents, config)
+    kinetics = [float(part) for part in arguments.kinetic.split(",")]
+    fresh = not any((out / name).exists() for name in ("surface", *(f"joint-{kinetic:g}" for kinetic in kinetics)))
     begun = time.perf_counter()
     _, table = surface_probe(config, data, out / "surface", Devices(cpu=True))
     probed = time.perf_counter() - begun
@@ -70,7 +73,7 @@ def main() -> None:
     result: dict[str, float] = {}
     times = []
     tau = torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)
-    for kinetic in map(float, arguments.kinetic.split(",")):
+    for kinetic in kinetics:
         mine = solve_for(kinetic, Polynomial(), surfaces, objective, [p.schedule for p in path.points])
         theirs, seconds = joint(config, data, out, kinetic, mine.schedule)
         times.append(seconds)
@@ -80,11 +83,12 @@ def main() -> None:
         curves = [", ".join(f"{t:.3f}" for t in one.times(tau)[:, 0].tolist()) for one in (mine.schedule, theirs)]
         row = (f"{kinetic:g}", *curves, f"{gap:.3f}", *(f"{value:.4f}" for value in values))
         print("| " + " | ".join(row) + " |", flush=True)
-    one = sum(times) / len(times)
-    result |= {"surface probe over joint probe": probed / one, "lambda path over joint probe": solved / one}
     result |= {"steps, surface over joint": 1.0, "lambdas": len(path.points)}
-    print(f"\nsurface probe with its table: {probed / one:.2f} of a joint probe's time, the path of {len(path.points)}")
-    print(f"lambdas {solved / one:.2f} of it; threshold {path.threshold}")
+    print(f"\n{len(path.points)} lambdas from {steps} steps, threshold {path.threshold}")
+    if fresh:
+        one = sum(times) / len(times)
+        result |= {"surface probe over joint probe": probed / one, "lambda path over joint probe": solved / one}
+        print(f"time: surface probe with its table {probed / one:.2f} of a joint probe, the path {solved / one:.2f}")
     if arguments.json:
         print(json.dumps(result))
 

@@ -2,6 +2,8 @@
 
 import os
 
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # see lwd.cli; read when torch is loaded
+
 import torch
 from hypothesis import HealthCheck, settings
 

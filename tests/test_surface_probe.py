@@ -8,11 +8,14 @@ import torch
 import lwd
 from lwd.cli import main
 from lwd.config import with_changes
+from lwd.probe.bend import predicted_error
 from lwd.probe.files import load_surfaces
+from lwd.probe.table import GridSurfaces, tabulate
 from lwd.representations.texture import PatchAutoencoder
 from lwd.stages import load_into, train
-from lwd.surface_probe import parse_weights, surface_probe, surface_settings
+from lwd.surface_probe import calibrate, error_scale, parse_weights, surface_probe, surface_settings
 from lwd.train.draws import draw
+from strategies import small_mixture
 from train_data import MatrixNet, cpu, gaussian, images, memory, settings
 
 
@@ -53,6 +56,29 @@ def test_surfaces_of_a_trained_network_are_the_closed_form(tmp_path):
     again, same = surface_probe(config, memory(exact, 50_000), tmp_path, cpu(), **options)
     assert again.step == 1500
     assert torch.equal(same.losses, table.losses)
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_calibrated_errors_have_the_size_of_real_ones(order):
+    """Oracle: errors of Euler's and Heun's method on the mixture, under schedules that calibration did not see."""
+    data = small_mixture()
+    draws, labels = data.draw(600, seed=2)
+    table = tabulate(data, draws, labels, data.layout, points=13)
+    scale = calibrate(data, table, labels[:256], (1, 1))[str(order)]
+    method = ("euler", "heun")[order - 1]
+    for schedule in (lwd.Offset(0.15), lwd.Offset(0.3), lwd.Polynomial.from_shares([[0.3, 0.4, 0.3]])):
+        options = {"seeds": range(500, 756), "size": (1, 1), "dtype": torch.float64}
+        truth = lwd.sample(data, schedule, data.layout, rtol=1e-7, atol=1e-9, **options).z
+        real = lwd.sample(data, schedule, data.layout, method=method, steps=12, **options).z - truth
+        predicted = predicted_error(schedule, GridSurfaces(table), data.layout, 12, order, scale=scale)
+        assert 0.5 < predicted / float(real.square().mean().sqrt()) < 2
+
+
+def test_a_scale_that_was_not_measured_is_one():
+    """Oracle: by hand, hostile values included."""
+    assert error_scale({"error_scales": {"2": 3.5}}, 2) == 3.5
+    for value in ({}, {"error_scales": 3}, {"error_scales": {"2": "x"}}, {"error_scales": {"2": float("nan")}}):
+        assert error_scale(value, 2) == 1.0
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """The surface probe: one denoiser at independent local times, and from it the loss surfaces for every lambda."""
 
 import copy
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,12 +16,19 @@ from lwd.data.latents import Latents
 from lwd.data.order import mix
 from lwd.errors import InputError
 from lwd.objective import FlowObjective, Reduction
+from lwd.path import Velocity
+from lwd.probe.bend import predicted_error
 from lwd.probe.files import NAME, load_surfaces, save_surfaces
-from lwd.probe.table import SurfaceTable, tabulate
+from lwd.probe.table import GridSurfaces, SurfaceTable, smooth, tabulate
+from lwd.sampler import sample
+from lwd.schedule.fixed import Synchronous
 from lwd.stages import OnStep, build_network, versions
 from lwd.train.devices import Devices
 from lwd.train.trainer import Outcome, Trainer
 from lwd.weights import read_safetensors
+
+CALIBRATION = 32
+"""Samples that the scale of predicted errors is measured with."""
 
 
 def surface_probe(
@@ -61,20 +69,49 @@ def surface_probe(
         about |= {"steps": config.probe.steps, "seed": config.run.seed, "weights": objective.weights}
         about |= {"reduction": o.reduction, "points": points, "samples": samples}
         if not _is_there(Path(out), about):
-            weights = read_safetensors(locate(out) / "model.safetensors", str(devices.device))
-            reader.load_state_dict(weights)
+            reader.load_state_dict(read_safetensors(locate(out) / "model.safetensors", str(devices.device)))
             latents, labels = _held(data, samples, config.run.seed, devices.device)
             table = tabulate(reader, latents, labels, data.layout, points, progress=progress)
-            save_surfaces(table, Path(out) / NAME, about)
+            scales = calibrate(reader, table, labels[:CALIBRATION], data.size) if table.bends is not None else {}
+            save_surfaces(table, Path(out) / NAME, about | {"error_scales": scales})
     devices.wait()
     return outcome, load_surfaces(Path(out) / NAME)[0]
 
 
 def _is_there(out: Path, about: Mapping[str, Any]) -> bool:
     try:
-        return load_surfaces(out / NAME)[1] == dict(about)
+        found = load_surfaces(out / NAME)[1]
+        return {key: value for key, value in found.items() if key != "error_scales"} == dict(about)
     except InputError:
         return False
+
+
+def calibrate(
+    velocity: Velocity, table: SurfaceTable, labels: Tensor, size: Sequence[int], steps: int = 16
+) -> dict[str, float]:
+    """How many times larger a sampler's real error is than `predicted_error` says, by order, under one clock for all.
+
+    The denoiser knows every schedule, so the prediction can be held against real samples once; euler for order 1,
+    heun for order 2, against eight times as many steps of heun.
+    """
+    surfaces = smooth(table)
+    assert isinstance(surfaces, GridSurfaces)
+    schedule, scales = Synchronous(table.layout.names), dict[str, float]()
+    where: dict[str, Any] = {"size": tuple(size), "device": labels.device, "labels": labels.tolist()}
+    where["seeds"] = range(len(labels))
+    exact = sample(velocity, schedule, table.layout, method="heun", steps=8 * steps, **where).z
+    for order, method in ((1, "euler"), (2, "heun")):
+        found = sample(velocity, schedule, table.layout, method=method, steps=steps, **where).z
+        real = float((found - exact).square().mean().sqrt())
+        scales[str(order)] = real / predicted_error(schedule, surfaces, table.layout, steps, order)
+    return scales
+
+
+def error_scale(provenance: Mapping[str, Any], order: int) -> float:
+    """The measured scale of predicted errors of this order; 1 where none was measured."""
+    scales = provenance.get("error_scales")
+    value = scales.get(str(order)) if isinstance(scales, Mapping) else None
+    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) and value > 0 else 1.0
 
 
 def _held(data: Latents, samples: int, seed: int, device: torch.device) -> tuple[Tensor, Tensor]:

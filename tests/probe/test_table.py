@@ -3,6 +3,7 @@
 import itertools
 import json
 
+import numpy as np
 import pytest
 import torch
 from scipy.stats import spearmanr
@@ -15,7 +16,7 @@ from lwd.probe.family import best_curve, between, descend, fitted_to
 from lwd.probe.files import load_surfaces, save_surfaces
 from lwd.probe.optimum import NODES, global_optimum
 from lwd.probe.path import choose, lambda_path, largest_gap, solve_for
-from lwd.probe.surface import path_objective
+from lwd.probe.surface import path_objective, pull
 from lwd.probe.table import GridSurfaces, SmoothSurfaces, SurfaceTable, grid_points, scattered_points, smooth, tabulate
 from strategies import small_mixture
 from train_data import gaussian
@@ -135,6 +136,37 @@ def test_families_reach_what_they_contain():
     ahead = lwd.Bernstein(degree=6, convex=False).extremes()[1]
     assert_close(ahead.times(tau)[:, 0], 1 - (1 - tau) ** 6)
     assert largest_gap(lwd.Bernstein(convex=False), lwd.Synchronous()) < 1e-12
+
+
+@pytest.mark.parametrize("mode", ["exact", "stop"])
+def test_the_pull_is_the_gradient_of_the_flow_loss(mode):
+    """Oracle: autograd through the objective of a parametric curve, against the pull times how the curve moves."""
+    goal = objective(gradient=mode)
+    points, weights = (torch.from_numpy(x) for x in np.polynomial.legendre.leggauss(48))
+    tau, weights = (points + 1) / 2, weights / 2
+    # "stop" is drawn at rate 1, so on the identity; moved by powers of tau, whose derivative at the identity is known.
+    schedule = lwd.Polynomial.from_shares([[0.4, 0.2, 0.2, 0.1, 0.1]] if mode == "exact" else [[1.0, 0, 0, 0, 0]])
+    shares = schedule.shares().detach().double()[0]
+    for m in range(1, 5):
+
+        def curve(step, m=m):
+            moved = shares.clone()
+            moved[m] = moved[m] + step
+            return moved / moved.sum()
+
+        moves = torch.autograd.functional.jacobian(
+            lambda step, c=curve: (c(step)[:, None] * tau[None] ** torch.arange(1, 6)[:, None]).sum(0),
+            torch.zeros((), dtype=torch.float64),
+        )
+        step = torch.zeros((), dtype=torch.float64, requires_grad=True)
+        rate = (curve(step)[:, None] * torch.arange(1, 6)[:, None] * tau[None] ** torch.arange(5)[:, None]).sum(0)
+        time = (curve(step)[:, None] * tau[None] ** torch.arange(1, 6)[:, None]).sum(0)
+        times, rates = torch.stack([time, tau], 1), torch.stack([rate, torch.ones_like(tau)], 1)
+        losses, energies = SURFACES(times)
+        flow = (weights[:, None] * goal.weigh(losses, energies, rates)[0]).sum()
+        (slope,) = torch.autograd.grad(flow, step)
+        pulled = pull(SURFACES, goal, times.detach())
+        assert_close(-slope, (weights * pulled * moves).sum(), atol=2e-4, rtol=1e-3)
 
 
 def test_the_whole_lambda_path():

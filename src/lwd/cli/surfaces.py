@@ -60,20 +60,23 @@ def add_schedule_actions(actions: Any) -> None:
 
 
 def run_show(arguments: argparse.Namespace) -> int:
+    from lwd.objective import FlowObjective
     from lwd.probe.files import load_surfaces
     from lwd.report.plots import save_figure
     from lwd.report.surfaces import plot_surfaces
     from lwd.schedule.io import parse_schedule
+    from lwd.surface_probe import surface_settings
 
     table, provenance = load_surfaces(arguments.surfaces)
-    curves = {text: parse_schedule(text, table.layout.names) for text in arguments.schedules}
+    curves = {text.removesuffix(".json"): parse_schedule(text, table.layout.names) for text in arguments.schedules}
     for name, value in provenance.items():
         print(f"{name + ':':<11} {value}")
     for g, name in enumerate(table.layout.names):
         shares = (table.loss_errors[:, g] / table.losses[:, g].clamp(min=1e-12)).mean()
         low, high = float(table.losses[:, g].min()), float(table.losses[:, g].max())
         print(f"{name + ':':<11} loss {low:.4f} to {high:.4f}, standard error {float(shares):.2%} in the mean")
-    save_figure(plot_surfaces(table, curves), arguments.out)
+    objective = FlowObjective(table.layout, *surface_settings(provenance))
+    save_figure(plot_surfaces(table, curves, objective), arguments.out)
     print(f"picture:    {arguments.out}")
     return 0
 
@@ -129,11 +132,11 @@ def run_path(arguments: argparse.Namespace) -> int:
 
     from tqdm import tqdm
 
-    from lwd.files import check_writable, write_json
+    from lwd.files import check_writable
     from lwd.probe.path import LAMBDAS, lambda_path
-    from lwd.report.plots import save_figure
-    from lwd.report.surfaces import path_table, plot_path
-    from lwd.schedule.io import parse_family, save_schedule
+    from lwd.report.surfaces import path_table, write_path
+    from lwd.schedule.io import parse_family
+    from lwd.surface_probe import error_scale
 
     a, out = arguments, Path(arguments.out)
     surfaces, objective, about = _opened(a)
@@ -141,21 +144,11 @@ def run_path(arguments: argparse.Namespace) -> int:
     lambdas = _lambdas(a.lambdas) if a.lambdas else LAMBDAS
     check_writable(out)
     with tqdm(total=len(lambdas), desc="solving", unit="lambda", disable=None) as bar:
-        path = lambda_path(family, surfaces, objective, lambdas, a.steps, a.tolerance, a.order, progress=bar.update)
+        rule = {"steps": a.steps, "tolerance": a.tolerance, "order": a.order}
+        scale = error_scale(about["surfaces"], a.order)
+        path = lambda_path(family, surfaces, objective, lambdas, **rule, scale=scale, progress=bar.update)
     print(path_table(path))
-    rows = [
-        {"lambda": p.kinetic, "schedule": p.schedule.to_dict(), "objective": p.objective, "flow": p.flow}
-        | {"energy": p.energy, "collapsed": p.collapsed, "floor": p.floor, "error": p.error}
-        for p in path.points
-    ]
-    head = {"format": "lwd.lambda_path", "version": 1, "threshold": path.threshold, **about}
-    head |= {"weakest": path.weakest.kinetic if path.weakest else None}
-    head |= {"chosen": path.chosen.kinetic if path.chosen else None, "steps": a.steps, "tolerance": a.tolerance}
-    write_json(out / "path.json", head | {"points": rows})
-    save_figure(plot_path(path), out / "path.png")
-    for name, point in (("weakest", path.weakest), ("chosen", path.chosen)):
-        if point is not None:
-            save_schedule(point.schedule, out / f"{name}.json", about | {"lambda": point.kinetic, "rule": name})
+    write_path(path, out, about | rule | {"scale": scale})
     _say(path, a, out)
     return 0
 

@@ -81,12 +81,13 @@ def lambda_path(
     steps: int | None = None,
     tolerance: float = 0.05,
     order: int = 2,
+    scale: float = 1.0,
     floor: bool = True,
     progress: Callable[[int], object] | None = None,
 ) -> LambdaPath:
     """Solve for every lambda, from the strongest to the weakest and back, each beginning with its neighbour's curve.
 
-    steps: also predict the error of a sampler of this order with so many steps, and choose by it.
+    steps: also predict the error of a sampler of this order with so many steps, times `scale`, and choose by it.
     """
     wanted = sorted({float(value) for value in lambdas})
     if not wanted or wanted[0] < 0:
@@ -105,7 +106,7 @@ def lambda_path(
     points = [found[kinetic] for kinetic in wanted]
     threshold, points = _threshold(points, family, surfaces, objective, optimum)
     if steps is not None:
-        points = [_with_error(point, surfaces, objective, steps, order) for point in points]
+        points = [_with_error(point, surfaces, objective, steps, order, scale) for point in points]
     stable = [point for point in points if not point.collapsed and (threshold is None or point.kinetic >= threshold)]
     weakest = stable[0] if stable else None
     return LambdaPath(points, threshold, weakest, choose(stable, tolerance) if steps is not None else None)
@@ -146,10 +147,12 @@ def _threshold(
     return high.kinetic, points
 
 
-def _with_error(point: Point, surfaces: Surfaces, objective: FlowObjective, steps: int, order: int) -> Point:
+def _with_error(
+    point: Point, surfaces: Surfaces, objective: FlowObjective, steps: int, order: int, scale: float
+) -> Point:
     if not isinstance(surfaces, GridSurfaces):
         raise InputError("the error of a sampler is predicted from a grid of two groups, with bends")
-    return replace(point, error=predicted_error(point.schedule, surfaces, objective.layout, steps, order))
+    return replace(point, error=predicted_error(point.schedule, surfaces, objective.layout, steps, order, scale=scale))
 
 
 def choose(stable: Sequence[Point], tolerance: float) -> Point | None:

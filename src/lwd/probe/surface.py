@@ -40,6 +40,26 @@ def path_terms(
     return (weight[:, None] * flow).sum(), (weight[:, None] * kinetic).sum()
 
 
+def pull(surfaces: Surfaces, objective: FlowObjective, times: Tensor, lead: int = 1) -> Tensor:
+    """Where the flow loss pulls the follower's time at times (b, 2), of two groups of which one leads at rate 1: (b,).
+
+    Minus the derivative of L_flow in the follower's time a, while the lead is at b. The term with d_a l_follower is
+    integrated by parts away: w_f d_b l_f - w_l d_a l_l. What "stop" follows instead: -(w_f d_a l_f + w_l d_a l_l), at
+    rate 1. Negative: the follower should wait.
+    """
+    if len(objective.layout) != 2:
+        raise InputError(f"the pull is drawn for two groups, these are {len(objective.layout)}")
+    follower, one = 1 - lead, torch.ones(1, 2, dtype=torch.float64)
+    weight = objective.weigh(one, one, one)[0][0]
+    times = times.detach().requires_grad_(True)
+    losses = surfaces(times)[0]
+    slopes = [torch.autograd.grad(losses[:, g].sum(), times, retain_graph=True)[0] for g in range(2)]
+    of_lead = weight[lead] * slopes[lead][:, follower]
+    if objective.weight_gradient == "stop":
+        return -(weight[follower] * slopes[follower][:, follower] + of_lead)
+    return weight[follower] * slopes[follower][:, lead] - of_lead
+
+
 def fit_schedule(
     schedule: Learnable,
     surfaces: Surfaces,

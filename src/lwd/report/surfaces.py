@@ -1,6 +1,10 @@
 """Loss surfaces as heat maps, and the lambda path."""
 
+import os
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import torch
 from matplotlib import colormaps
@@ -9,25 +13,31 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
 from lwd.errors import InputError
+from lwd.files import write_json
 from lwd.groups import default_lead
+from lwd.objective import FlowObjective
 from lwd.probe.path import LambdaPath
+from lwd.probe.surface import pull
 from lwd.probe.table import SurfaceTable, grid_points, smooth
-from lwd.report.plots import COLOURS, UNIT, new_figure
+from lwd.report.plots import COLOURS, UNIT, new_figure, save_figure
 from lwd.schedule.base import Schedule
+from lwd.schedule.io import save_schedule
 
 
-def plot_surfaces(table: SurfaceTable, schedules: Mapping[str, Schedule] | None = None) -> Figure:
-    """l_g (above) and mean |v_g|^2 (below) over the two clocks, with schedules drawn on top."""
+def plot_surfaces(
+    table: SurfaceTable, schedules: Mapping[str, Schedule] | None = None, objective: FlowObjective | None = None
+) -> Figure:
+    """l_g (above), mean |v_g|^2 (below) and the flow loss's pull over the two clocks, with schedules drawn on top."""
     if len(table.layout) != 2:
         raise InputError(f"heat maps are for two groups, these surfaces have {len(table.layout)}")
     names = table.layout.names
     lead = names.index(default_lead(names))
     axis = torch.linspace(0, 1, 81, dtype=torch.float64)
     losses, energies = smooth(table)(grid_points(axis, 2))
-    figure = new_figure(9.6, 8.4)
-    panels = figure.subplots(2, 2)
+    figure = new_figure(14.4, 8.4)
+    panels = figure.subplots(2, 3)
     for row, (values, what) in zip(panels, ((losses, "loss"), (energies, "mean |v|²")), strict=True):
-        for g, axes in enumerate(row):
+        for g, axes in enumerate(row[:2]):
             picture = values[:, g].reshape(81, 81)
             # Rows of the picture are the follower's time.
             shown = picture if lead == 1 else picture.T
@@ -35,12 +45,36 @@ def plot_surfaces(table: SurfaceTable, schedules: Mapping[str, Schedule] | None 
                 shown.numpy(), origin="lower", extent=(0, 1, 0, 1), cmap="viridis", interpolation="bilinear"
             )
             figure.colorbar(image, ax=axes, shrink=0.8)
-            draw_curves(axes, schedules or {}, lead)
-            axes.set(xlabel=f"{names[lead]} time", ylabel=f"{names[1 - lead]} time", title=f"{what} of {names[g]}")
-            axes.set(xlim=(0, 1), ylim=(0, 1))
+            axes.set_title(f"{what} of {names[g]}")
+    goal = objective or FlowObjective(table.layout)
+    draw_pull(panels[0, 2], table, replace(goal, weight_gradient="exact"), lead)
+    draw_pull(panels[1, 2], table, replace(goal, weight_gradient="stop"), lead)
+    for axes in panels.flat:
+        draw_curves(axes, schedules or {}, lead)
+        axes.set(xlabel=f"{names[lead]} time", ylabel=f"{names[1 - lead]} time", xlim=(0, 1), ylim=(0, 1))
     if schedules:
         panels[0, 0].legend(fontsize=7, loc="upper left")
     return figure
+
+
+def draw_pull(axes: Axes, table: SurfaceTable, objective: FlowObjective, lead: int) -> None:
+    """Where the flow loss pulls the follower's time: up (red) or down (blue), for one rule of the gradient."""
+    axis = torch.linspace(0.02, 0.98, 81, dtype=torch.float64)
+    values = pull(smooth(table), objective, grid_points(axis, 2), lead).detach().reshape(81, 81)
+    shown = values if lead == 1 else values.T
+    most = float(shown.abs().flatten().kthvalue(int(0.97 * shown.numel())).values)
+    image = axes.imshow(
+        shown.numpy(),
+        origin="lower",
+        extent=(0, 1, 0, 1),
+        cmap="RdBu_r",
+        vmin=-most,
+        vmax=most,
+        interpolation="bilinear",
+    )
+    axes.figure.colorbar(image, ax=axes, shrink=0.8)
+    names = table.layout.names
+    axes.set_title(f'pull on {names[1 - lead]}, "{objective.weight_gradient}" (blue: wait)')
 
 
 def draw_curves(axes: Axes, schedules: Mapping[str, Schedule], lead: int) -> None:
@@ -87,6 +121,23 @@ def plot_path(path: LambdaPath) -> Figure:
         if path.chosen is not None:
             axes[2].axvline(path.chosen.kinetic, color="#333", linestyle="--", linewidth=0.9)
     return figure
+
+
+def write_path(path: LambdaPath, out: str | os.PathLike[str], about: Mapping[str, Any]) -> None:
+    """path.json, path.png, and a schedule file for each rule: weakest.json, chosen.json."""
+    rows = [
+        {"lambda": p.kinetic, "schedule": p.schedule.to_dict(), "objective": p.objective, "flow": p.flow}
+        | {"energy": p.energy, "collapsed": p.collapsed, "floor": p.floor, "error": p.error}
+        for p in path.points
+    ]
+    rules = {"weakest": path.weakest, "chosen": path.chosen}
+    head = {"format": "lwd.lambda_path", "version": 1, "threshold": path.threshold, **about}
+    head |= {name: point.kinetic if point is not None else None for name, point in rules.items()}
+    save_figure(plot_path(path), Path(out) / "path.png")
+    for name, point in rules.items():
+        if point is not None:
+            save_schedule(point.schedule, Path(out) / f"{name}.json", {**about, "lambda": point.kinetic, "rule": name})
+    write_json(Path(out) / "path.json", head | {"points": rows})
 
 
 def _mark(axes: Axes, path: LambdaPath) -> None:
