@@ -29,7 +29,7 @@ ALLOWED = {
     "weights": {"errors", "files"},
     "models": {"errors", "groups", "weights"},
     "moments": {"errors"},
-    "representations": {"errors", "moments", "fetch", "files", "groups", "weights", "models"},
+    "representations": {"assets", "errors", "moments", "fetch", "files", "groups", "weights", "models"},
     "assets": set(),
     "data": BASE | {"assets", "fetch", "groups", "weights", "representations"},
     "encode": BASE | {"groups", "jobs", "weights", "representations", "data"},
@@ -37,7 +37,7 @@ ALLOWED = {
     "fit": BASE | {"groups", "weights", "representations", "data"},
     "checkpoint": BASE | CORE | {"weights", "models", "representations"},
     "convert": BASE | CORE | {"weights", "models", "representations", "checkpoint"},
-    "pipeline": BASE | CORE | {"models", "representations", "checkpoint"},
+    "pipeline": BASE | CORE | {"assets", "models", "representations", "checkpoint"},
     "config": {"errors"},
     "metrics": {"errors", "files", "moments", "weights"},
     "train": BASE | CORE | {"weights", "models", "representations", "data", "checkpoint", "config"},
@@ -49,7 +49,10 @@ ALLOWED = {
     "evaluation": BASE
     | {"data", "jobs", "metrics", "moments", "representations", "report", "weights", "bench", "generator"},
     "samples": BASE | {"data", "jobs", "generator"},
-    "demo": BASE | CORE | {"models", "report"},
+    "demo": BASE
+    | CORE
+    | {"assets", "config", "data", "embedded", "evaluation", "generator", "jobs", "report", "representations"}
+    | {"samples", "stages", "surface_probe", "train"},
     "cli": BASE
     | CORE
     | MODELS

@@ -1,28 +1,149 @@
-import numpy as np
+"""The demo: its plan, its clock, and one whole run at a small scale, killed on the way."""
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
 import torch
-from PIL import Image
 
 import lwd
-from lwd import demo
+from lwd.assets import AUTOENCODERS, MODELS
 from lwd.cli import main
+from lwd.data.fashion import load_fashion
+from lwd.demo.clock import Clock
+from lwd.demo.found import _verdict
+from lwd.demo.plan import QUICK, Plan, keep
+from lwd.demo.run import Interrupted, expected, run_demo
+from lwd.representations.judge import load_judge, seen_classes
+from lwd.representations.texture import TextureAutoencoder, from_uint8, psnr
+from lwd.train.trainer import Trainer
+
+TINY = replace(
+    QUICK, probe_steps=4, points=5, probe_images=40, joint_steps=4, train_steps=4, count=20, steps=3, marks=3
+)
 
 
-def test_the_demo_learns_a_lead_and_draws_it(tmp_path, monkeypatch, capsys):
-    """Oracle: the learned curve lowers the objective against both baselines' flow loss, and lags semantic."""
-    monkeypatch.setattr(demo, "SAMPLES", 64)
-    assert main(["demo", "--out", str(tmp_path)]) == 0
-    out = capsys.readouterr().out
-    flow = {line[:11].strip(): float(line[11:].split()[0]) for line in out.splitlines() if line[:4] in ("sync", "lear")}
-    assert flow["learned"] < flow["synchronous"] - 0.1
-    schedule = lwd.load_schedule(tmp_path / "schedule.json")
-    assert 0.05 < float(schedule.times(0.5)[0]) < 0.3
-    image = np.asarray(Image.open(tmp_path / "demo.png"))
-    assert image.shape[0] > 300
-    assert image.std() > 10
+def story(out):
+    page = (out / "report.html").read_text()
+    found = re.search(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL)
+    return json.loads(found.group(1))
 
 
-def test_the_demo_mixture_has_the_surfaces_of_its_samples():
-    """Oracle: quasi-random averages of 128 points against 8192."""
-    data, times = demo.mixture(), torch.tensor([[0.3, 0.6], [0.8, 0.9]])
-    coarse, fine = data.surfaces(times, 128)[0], data.surfaces(times, 8192)[0]
-    assert (coarse - fine).abs().max() < 0.05
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run that was interrupted while training, and then continued by the same call."""
+    out = tmp_path_factory.mktemp("demo") / "out"
+    advance = Trainer.advance
+    count = 0
+
+    def cut(self):
+        nonlocal count
+        count += 1
+        if count == 10:
+            raise KeyboardInterrupt
+        advance(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainer, "advance", cut)
+        with pytest.raises((Interrupted, KeyboardInterrupt)):
+            run_demo(out, TINY, lambda _: None)
+    assert not (out / "report.html").exists()
+    lines = []
+    run_demo(out, TINY, lines.append)
+    return out, lines
+
+
+def test_every_stage_ends_in_the_report(whole):
+    """Oracle: the files that the stages wrote hold the report's numbers."""
+    out, lines = whole
+    found = story(out)
+    path = json.loads((out / "path" / "path.json").read_text())
+    assert [p["lambda"] for p in found["path"]["points"]] == [p["lambda"] for p in path["points"]]
+    learned = lwd.load_schedule(out / "path" / "chosen.json")
+    curve = next(s for s in found["curves"]["schedules"] if s["name"] == "learned")
+    assert curve["times"]["texture"][30] == pytest.approx(float(learned.times(0.5)[0]), abs=1e-5)
+    for row in found["table"]["rows"]:
+        name, _, variant = row["name"].partition(", ")
+        folder = out / "samples" / f"{name.replace(' ', '-')}-{variant or 'plain'}"
+        metrics = json.loads((folder / "evaluation.json").read_text())["metrics"]
+        assert row["cells"]["frechet"] == metrics["frechet"]
+        assert 0 <= row["cells"]["seen"]["value"] <= 1
+    assert {r["name"] for r in found["table"]["rows"]} >= {"synchronous", "offset 0.3, guided", "learned"}
+    assert len(found["trajectory"]["runs"]) == 6
+    assert found["findings"] == lines[-5:]
+    assert any("Fashion-MNIST" in encoder["text"] for encoder in found["encoders"])
+    assert any("ImageNet" in encoder["text"] for encoder in found["encoders"])
+
+
+def test_the_same_seed_gives_the_same_table(whole, tmp_path):
+    """Oracle: a second run in another place, not interrupted; another seed differs."""
+    out, _ = whole
+    run_demo(tmp_path / "again", TINY, lambda _: None)
+    first, second = story(out), story(tmp_path / "again")
+    assert first["table"] == second["table"]
+    assert first["trajectory"] == second["trajectory"]
+    run_demo(out, TINY, lambda _: None)
+    assert story(out) == first
+
+
+def test_a_finished_demo_is_not_done_again(whole, monkeypatch):
+    """Oracle: no step of any trainer, no evaluation of any network for samples."""
+    out, _ = whole
+    monkeypatch.setattr(Trainer, "advance", lambda _: pytest.fail("trained again"))
+    monkeypatch.setattr(lwd.generator.Generator, "draw", lambda *_: pytest.fail("sampled again"))
+    run_demo(out, TINY, lambda _: None)
+
+
+def test_another_plan_is_refused(whole, tmp_path, capsys):
+    """Oracle: the message names what differs; the command answers with one line and code 2."""
+    out, _ = whole
+    with pytest.raises(lwd.InputError, match=r"other settings \(.*seed"):
+        keep(replace(TINY, seed=5), out)
+    (tmp_path / "demo.json").write_text('{"format": "other"}')
+    assert main(["demo", "--quick", "--out", str(tmp_path)]) == 2
+    assert "choose another --out" in capsys.readouterr().err
+
+
+def test_the_clock_learns_from_what_things_take(monkeypatch):
+    """Oracle: by hand: what was expected to take 10 s took 20, so the other 30 are announced as 60."""
+    now = [0.0]
+    monkeypatch.setattr("lwd.demo.clock.time.monotonic", lambda: now[0])
+    lines = []
+    clock = Clock({"one": 10.0, "two": 30.0}, lines.append)
+    with clock.stage("one", 4) as advance:
+        for _ in range(4):
+            now[0] += 5
+            advance(1)
+    assert "0:20   about 1:00 left in all" in lines[0]
+    with clock.stage("two"):  # done by an earlier process
+        pass
+    assert lines[1].split() == ["[2/2]", "two", "0:00"]
+
+
+def test_the_plans_fit_their_promise():
+    """Oracle: the stages of both plans are the same, and the expected seconds are below 6 minutes and 90 s."""
+    assert list(expected(Plan())) == list(expected(QUICK))
+    assert sum(expected(Plan()).values()) < 330
+    assert sum(expected(QUICK).values()) < 60
+
+
+def test_a_difference_is_only_called_one_beyond_its_error():
+    """Oracle: by hand."""
+    row = {"a": {"value": 10.0, "error": 0.3}, "b": {"value": 10.5, "error": 0.4}, "c": {"value": 12.0, "error": 0.4}}
+    assert "do not differ" in _verdict(row)
+    assert "A is best by 3.0" in _verdict(row | {"b": {"value": 11.5, "error": 0.4}})
+
+
+def test_the_shipped_autoencoder_and_judge_are_good():
+    """Oracle: embedded test images, which neither has seen: PSNR, and the share of right classes."""
+    test = load_fashion("test")
+    images, labels = from_uint8(torch.tensor(test.images)), torch.from_numpy(test.labels)
+    autoencoder = TextureAutoencoder.load("fashion")
+    with torch.no_grad():
+        again = autoencoder.decode(autoencoder.encode(images[:500]))
+    assert psnr(images[:500], again).mean() > 26
+    judge = load_judge()
+    assert (seen_classes(judge, images) == labels).float().mean() > 0.84
+    assert (seen_classes(judge, again) == labels[:500]).float().mean() > 0.8
+    assert AUTOENCODERS["fashion"].is_relative_to(MODELS["fashion"])

@@ -135,8 +135,11 @@ def load(
     if problems:
         raise InputError(f"{directory / 'model.safetensors'} does not fit its config.json: " + "; ".join(problems))
     network.load_state_dict(state, assign=True)
-    # One dtype for all: the one asked for, or the widest in the file.
-    dtype = dtype or reduce(torch.promote_types, (tensor.dtype for tensor in state.values()))
+    # One dtype for all: the one asked for, or the widest in the file; 16 bits are only stored where a CPU computes.
+    kinds = {tensor.dtype for tensor in state.values()} | (
+        {torch.float32} if torch.device(device).type == "cpu" else set()
+    )
+    dtype = dtype or reduce(torch.promote_types, kinds)
     statistics, schedule = directory / "statistics.json", directory / "schedule.json"
     found = read_json(directory / "config.json").get("provenance", {})
     provenance = dict(found) if isinstance(found, Mapping) else {}

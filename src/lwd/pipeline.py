@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from lwd.assets import MODELS
 from lwd.checkpoint import Checkpoint, load, locate, write_into
 from lwd.errors import InputError, import_extra, nearest
 from lwd.files import atomic_directory, write_bytes
@@ -53,7 +54,7 @@ class LWDPipeline:
     def from_pretrained(
         cls, name: str | os.PathLike[str], device: torch.device | str = "cpu", dtype: torch.dtype | None = None
     ) -> "LWDPipeline":
-        """A checkpoint's or run's directory, or the id of a model on the Hugging Face hub, downloaded once."""
+        """A checkpoint's or run's directory, `fashion` (ships with lwd), or a model of the hub, downloaded once."""
         directory = resolve(name)
         checkpoint = load(directory, device, dtype)
         vae = directory / AUTOENCODER
@@ -184,13 +185,18 @@ def _solver_settings(solver: Any) -> dict[str, Any]:
 
 
 def resolve(name: str | os.PathLike[str]) -> Path:
-    """The directory of a checkpoint: itself, the newest of a run, or a model of the hub, downloaded once."""
+    """The directory of a checkpoint: itself, the newest of a run, one that ships, or one of the hub."""
+    if str(name) in MODELS and not (locate(name) / "config.json").is_file():
+        return MODELS[str(name)]
     return locate(name) if Path(name).is_dir() else _downloaded(str(name))
 
 
 def _downloaded(name: str) -> Path:
     if name.count("/") != 1 or name.startswith((".", "/", "~")):
-        raise InputError(f"{name} is neither a directory nor a hub id (owner/name)")
+        known = ", ".join(MODELS)
+        raise InputError(
+            f"{name} is neither a directory, nor a model that ships with lwd ({known}), nor a hub id (owner/name)"
+        )
     hub = import_extra("huggingface_hub", "hub", f"downloading {name}")
     patterns = ["*.json", "*.safetensors", f"{AUTOENCODER}/*"]
     try:

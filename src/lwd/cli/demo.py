@@ -1,22 +1,38 @@
 """`lwd demo`."""
 
 import argparse
+import sys
 from typing import Any
 
 
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "demo",
-        help="learn a schedule on toy data, sample under it, draw it (under a minute)",
-        description="Learn a schedule on a Gaussian mixture, sample under it and under the usual ones, draw all of it.",
+        help="from the embedded images to a report: probes, training, samples, metrics",
+        description="Encode the embedded images, learn a schedule for every lambda, train under it and under the usual "
+        "ones, sample, evaluate, and write a report to open in a browser. Run again to continue.",
         epilog="example: lwd demo --out runs/demo",
     )
     parser.add_argument("--out", default="runs/demo", metavar="DIR", help="where to write (default runs/demo)")
+    parser.add_argument("--quick", action="store_true", help="a tenth of everything: only shows that it works")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of everything random (default 0)")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from lwd.demo import run_demo
+    from dataclasses import replace
 
-    print(run_demo(arguments.out))
+    from lwd.demo.found import commands
+    from lwd.demo.plan import FULL, QUICK
+    from lwd.demo.run import Interrupted, run_demo
+
+    plan = replace(QUICK if arguments.quick else FULL, seed=arguments.seed)
+    try:
+        report = run_demo(arguments.out, plan)
+    except (Interrupted, KeyboardInterrupt):
+        print("lwd: interrupted; everything is saved, run the same command to continue", file=sys.stderr)
+        return 3
+    print(f"\nreport: {report}    (open it in a browser)\n\ntry next:")
+    for one in commands(report.parent):
+        print(f"  {one['command']}\n      {one['text']}")
     return 0

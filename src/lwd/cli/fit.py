@@ -38,6 +38,7 @@ def add_parser(commands: Any) -> None:
         add("--device", metavar="NAME", help="cpu, cuda or cuda:N (default: the GPU if there is one)")
         add("--force", action="store_true", help="replace DIR if it exists")
     texture.add_argument("--patch", type=int, default=4, metavar="PX", help="pixels per latent position (default 4)")
+    texture.add_argument("--kl", type=float, default=1e-6, metavar="W", help="weight of the KL term (default 1e-6)")
     texture.add_argument("--width", type=int, default=128, metavar="N", help="of the transformer (default 128)")
     semantic.add_argument("--width", type=int, metavar="N", help="of SemVAE (default: as many as features)")
     texture.set_defaults(run=run_texture)
@@ -87,6 +88,7 @@ def _settings(arguments: argparse.Namespace) -> Any:
 
     names = ("channels", "batch", "seed", "held_out", "size", "skip_bad")
     given = {name: getattr(arguments, name) for name in names}
+    given |= {"kl": arguments.kl} if hasattr(arguments, "kl") else {}
     steps = {} if arguments.steps is None else {"steps": arguments.steps}
     return FitSettings(**given, **steps, device=str(choose_device(arguments.device)))
 

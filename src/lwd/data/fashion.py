@@ -6,18 +6,17 @@ Made by tools/make_fashion.py; src/lwd/assets/fashion/ATTRIBUTION.md says from w
 import json
 import lzma
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-import lwd.assets
+from lwd.assets import FASHION
 from lwd.data.sources import ArraySource
 from lwd.errors import InputError
 
-FOLDER = Path(lwd.assets.__file__).parent / "fashion"
+FOLDER = FASHION
 IMAGES, LABELS, LATENTS, META = "images.xz", "labels.xz", "semantic.xz", "semantic.json"
 CLASSES = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 COUNTS = {"train": 12_000, "test": 2_000}

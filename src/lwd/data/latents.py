@@ -10,11 +10,20 @@ from lwd.representations.statistics import Statistics
 class Latents(Protocol):
     """What a run reads: shards (`LatentReader`) or tensors in memory (`MemoryReader`)."""
 
-    layout: Layout
-    size: tuple[int, ...]
-    classes: int
-    mirrored: bool
-    statistics: Statistics | None
+    @property
+    def layout(self) -> Layout: ...
+
+    @property
+    def size(self) -> tuple[int, ...]: ...
+
+    @property
+    def classes(self) -> int: ...
+
+    @property
+    def mirrored(self) -> bool: ...
+
+    @property
+    def statistics(self) -> Statistics | None: ...
 
     @property
     def fingerprint(self) -> str: ...

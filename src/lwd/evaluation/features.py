@@ -25,7 +25,7 @@ BLOCK = 500
 PARTS = 10
 """Interleaved parts of a set, to leave out in turn."""
 POOL, SPATIAL, PROBABILITIES, ENCODER = "pool", "spatial", "probabilities", "encoder"
-KEPT = (POOL, PROBABILITIES)
+KEPT = (POOL, PROBABILITIES, ENCODER)
 """Kept by row; of the others only moments are."""
 
 

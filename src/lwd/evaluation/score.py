@@ -89,11 +89,13 @@ def score(samples: Seen, reference: Reference, why: str = NO_INCEPTION, shuffle:
         found["inception_score"] = jackknife(inception_score(rows), lambda part: inception_score(_without(rows, part)))
     else:
         missing["inception_score"] = NO_HEAD if POOL in samples.parts else why
-    if POOL in samples.rows and POOL in reference.rows:
-        found |= _by_rows(reference.rows[POOL], samples.rows[POOL])
+    # Without Inception the pairs are compared as the encoder sees them; `networks` in the file says which it was.
+    pairs = POOL if POOL in samples.rows else ENCODER
+    if pairs in samples.rows and pairs in reference.rows:
+        found |= _by_rows(reference.rows[pairs], samples.rows[pairs])
     else:
         for name in ("precision", "recall", "kid", "density", "coverage"):
-            missing[name] = why if POOL not in samples.rows else NO_IMAGES
+            missing[name] = why if pairs not in samples.rows else NO_IMAGES
     ordered = {name: found[name] for name in TITLES if name in found}
     return Scores(ordered, missing, warnings_about(samples, shuffle))
 

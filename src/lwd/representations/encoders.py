@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 from lwd.errors import InputError, import_extra
+from lwd.representations.judge import load_judge
 from lwd.representations.resnet import load_resnet50
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -100,12 +101,15 @@ class CallableEncoder:
 
 
 def load_encoder(spec: str, cache: Path | None = None) -> SemanticEncoder:
-    """An encoder by name: `resnet50`, `resnet50:5@128` (stage and pixels), or a hub id or directory of a DINOv2 or
-    CLIP model, `facebook/dinov2-with-registers-base@224` (pixels; default: 16 patches a side)."""
+    """An encoder by name: `fashion` (a small classifier that ships with lwd), `resnet50`, `resnet50:5@128` (stage and
+    pixels), or a hub id or directory of a DINOv2 or CLIP model, `facebook/dinov2-with-registers-base@224` (pixels;
+    default: 16 patches a side)."""
     name, at, pixels = spec.rpartition("@") if "@" in spec and not Path(spec).is_dir() else (spec, "", "")
     if at and not pixels.isdecimal():
         raise InputError(f"after @ stands the resolution in pixels, got {spec!r}")
     word, _, stage = name.partition(":")
+    if spec == "fashion":
+        return load_judge()
     if word == "resnet50":
         if stage and not stage.isdecimal():
             raise InputError(f"resnet50 takes a stage, for example resnet50:4@128, got {spec!r}")

@@ -169,6 +169,7 @@ def load_semvae(directory: str | os.PathLike[str], form: str = FORMAT) -> SemVAE
     problems = mismatches({name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}, state)
     if problems:
         raise InputError(f"{directory}: " + "; ".join(problems))
-    model.load_state_dict(state, assign=True)
+    # Stored in 16 bits or 32, always computed in 32: these networks are small.
+    model.load_state_dict({name: tensor.float() for name, tensor in state.items()}, assign=True)
     model.origin = Origin.from_dict(value, path)
     return model.requires_grad_(False).eval()

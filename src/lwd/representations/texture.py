@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pixel_shuffle, pixel_unshuffle
 
+from lwd.assets import AUTOENCODERS
 from lwd.errors import InputError, import_extra
 from lwd.files import read_json
 from lwd.representations.semvae import SemVAE, SemVAEConfig, SemVAELosses, load_semvae, write_semvae
@@ -46,7 +47,9 @@ class TextureAutoencoder(nn.Module, ABC):
 
     @staticmethod
     def load(directory: str | os.PathLike[str]) -> "TextureAutoencoder":
-        """Read a directory: ours, or anyone's in diffusers' form."""
+        """Read a directory: ours, or anyone's in diffusers' form; or the shipped one by its name, `fashion`."""
+        if str(directory) in AUTOENCODERS and not Path(directory, "config.json").is_file():
+            directory = AUTOENCODERS[str(directory)]
         path = Path(directory) / "config.json"
         if not path.is_file():
             raise InputError(f"{directory} is not an autoencoder: it has no config.json")

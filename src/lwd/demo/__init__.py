@@ -1,0 +1,1 @@
+"""From the embedded images to a report in minutes, on a laptop."""

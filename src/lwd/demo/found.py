@@ -1,0 +1,107 @@
+"""What the demo found, and how it says so in five lines."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from lwd.demo.plan import NAMES, Plan
+from lwd.files import read_json
+from lwd.objective import FlowObjective
+from lwd.probe.path import largest_gap
+from lwd.probe.surface import path_terms
+from lwd.probe.table import SurfaceTable, smooth
+from lwd.representations.judge import FashionJudge, seen_classes
+from lwd.representations.texture import from_uint8
+from lwd.schedule.base import Schedule
+
+
+@dataclass(frozen=True)
+class Found:
+    """Everything that the stages made; paths lie under `out`."""
+
+    out: Path
+    plan: Plan
+    table: SurfaceTable
+    path: Mapping[str, Any]
+    schedules: Mapping[str, Schedule]
+    joint: Schedule
+    scores: Mapping[tuple[str, str], Mapping[str, Any]]
+
+    @property
+    def learned(self) -> Schedule:
+        return self.schedules["learned"]
+
+    @property
+    def gap(self) -> float:
+        """Between the surfaces' curve and the joint probe's."""
+        return largest_gap(self.learned, self.joint)
+
+    def terms(self, name: str) -> tuple[float, float]:
+        """Flow loss and kinetic energy of a schedule on the surfaces."""
+        objective = FlowObjective(self.table.layout, self.path["weights"], self.path["reduction"], kinetic=1.0)
+        flow, energy = path_terms(self.schedules[name], smooth(self.table), objective)
+        return float(flow.detach()), float(energy.detach())
+
+    def seen(self, name: str, variant: str, judge: FashionJudge) -> tuple[float, float]:
+        """Share of samples whose class the judge sees, and its standard error."""
+        folder = self.out / "samples" / f"{name.replace(' ', '-')}-{variant}"
+        manifest = read_json(folder / "manifest.json")
+        with np.load(folder / "samples.npz") as arrays:
+            images = from_uint8(torch.from_numpy(arrays["arr_0"]))
+        labels = torch.tensor(manifest["labels"])[torch.tensor(manifest["order"])]
+        share = float((seen_classes(judge, images) == labels).double().mean())
+        return share, (share * (1 - share) / len(labels)) ** 0.5
+
+
+def findings(found: Found) -> list[str]:
+    """Five lines; a difference is called one only where it is larger than twice its standard error."""
+    plan, path = found.plan, found.path
+    collapse = path["threshold"]
+    below = "none of them collapses" if collapse is None else f"below {collapse:.3g} the curve collapses"
+    middle = float(found.learned.times(0.5)[0])
+    flows = {name: found.terms(name)[0] for name in NAMES}
+    fd = {key: metrics["frechet"] for key, metrics in found.scores.items()}
+    plain = {name: fd[name, "plain"] for name in NAMES}
+    shown = ", ".join(f"{name} {m['value']:.2f} ± {m['error']:.2f}" for name, m in plain.items())
+    guided = fd["learned", "guided"]
+    return [
+        f"One probe of {plan.probe_steps} steps gave the best schedule for {len(path['points'])} lambdas: {below}.",
+        f"For {plan.steps} steps it chose lambda {path['chosen']:.3g}: texture is at {middle:.2f} when semantic is at "
+        f"0.50. Flow loss {flows['learned']:.4f}, {flows['synchronous']:.4f} with one clock, {flows['offset 0.3']:.4f} "
+        "with SFD's offset.",
+        f"The paper's joint probe at that lambda ({plan.joint_steps} steps) ends within {found.gap:.3f} of that curve.",
+        f"Fréchet distance of {plan.count} samples: {shown}. {_verdict(plain)}",
+        f"AutoGuidance {plan.guidance:g} (the probe's network is the weak one) takes learned from "
+        f"{plain['learned']['value']:.2f} to {guided['value']:.2f} ± {guided['error']:.2f}.",
+    ]
+
+
+def _verdict(plain: Mapping[str, Mapping[str, float]]) -> str:
+    first, second = sorted(plain, key=lambda name: plain[name]["value"])[:2]
+    gap = plain[second]["value"] - plain[first]["value"]
+    error = (plain[first]["error"] ** 2 + plain[second]["error"] ** 2) ** 0.5
+    if gap > 2 * error:
+        return f"{first.capitalize()} is best by {gap / error:.1f} standard errors."
+    return "After so short a training the best two do not differ by more than the errors."
+
+
+def commands(out: Path) -> list[dict[str, str]]:
+    """Three to try next."""
+    return [
+        {
+            "command": "lwd sample --model fashion --label 8 --guide fashion-weak --scale 1.5 --out bags.png",
+            "text": "the shipped model, trained longer",
+        },
+        {
+            "command": f"lwd schedule fit {out}/surface --family monotone --kinetic 0.004 --out mine.json",
+            "text": "another family, another lambda, in seconds",
+        },
+        {
+            "command": f"lwd sample --model {out}/surface --decoder fashion --schedule mine.json --out mine.png",
+            "text": "the probe's own network under that schedule: it knows every one",
+        },
+    ]

@@ -1,0 +1,224 @@
+"""The demo's stages: each is a function of the library that any user may call, and each continues where it was cut."""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from lwd.assets import AUTOENCODERS
+from lwd.config import Config, with_changes
+from lwd.data.reader import LatentReader
+from lwd.demo.clock import Clock
+from lwd.demo.found import Found, findings
+from lwd.demo.plan import FULL, NAMES, SPECS, Plan, keep
+from lwd.demo.story import make_story
+from lwd.embedded import encode_embedded
+from lwd.evaluation.evaluate import EvaluateSettings, evaluate
+from lwd.files import alone, model_digest, read_json
+from lwd.generator import Generator, SampleSettings, open_generator
+from lwd.jobs import threads
+from lwd.objective import FlowObjective
+from lwd.probe.files import load_surfaces
+from lwd.probe.path import lambda_path
+from lwd.probe.table import SurfaceTable, smooth
+from lwd.report.html import write_report
+from lwd.report.surfaces import write_path
+from lwd.representations.texture import TextureAutoencoder
+from lwd.samples import generate
+from lwd.schedule.base import Schedule
+from lwd.schedule.io import load_schedule, parse_schedule
+from lwd.schedule.learned import Learnable, Polynomial
+from lwd.stages import probe, train
+from lwd.surface_probe import error_scale, surface_probe, surface_settings
+from lwd.train.devices import Devices
+from lwd.train.trainer import Trainer
+
+AUTOENCODER = AUTOENCODERS["fashion"]
+REPORT = "report.html"
+VARIANTS = ("plain", "guided")
+
+
+class Interrupted(Exception):
+    """Ctrl-C while training; everything is saved."""
+
+
+def run_demo(out: str | os.PathLike[str], plan: Plan = FULL, show: Callable[[str], object] = print) -> Path:
+    """Do every stage that is not done yet; writes report.html and returns its path."""
+    folder = keep(plan, out)
+    demo = _Demo(folder, plan, Clock(expected(plan), show))
+    with alone(folder), threads(plan.threads):
+        data = demo.encode()
+        table = demo.probe(data)
+        demo.path(table)
+        learned = demo.learned()
+        joint = demo.joint(data, learned)
+        for name in NAMES:
+            demo.train(name, data)
+        for variant in VARIANTS:
+            demo.sample(variant)
+        scores = demo.evaluate()
+        found = Found(folder, plan, table, read_json(folder / "path" / "path.json"), demo.schedules(), joint, scores)
+        with demo.clock.stage("report", len(NAMES)) as advance:
+            story = make_story(found, demo.generator, advance)
+            write_report(story, folder / REPORT)
+    for line in findings(found):
+        show(line)
+    return folder / REPORT
+
+
+def expected(plan: Plan) -> dict[str, float]:
+    """Seconds on two cores of 2026, for the first estimate; the clock corrects them as it goes."""
+    step = 0.0016 * plan.batch
+    table = 0.0012 * plan.points**2 * plan.probe_images
+    seconds = {"encode the images": 6.0, "surface probe": plan.probe_steps * step + table}
+    seconds |= {"every lambda": 1.5 * len(plan.lambdas), "joint probe": plan.joint_steps * step}
+    seconds |= {f"train {name}": plan.train_steps * step for name in NAMES}
+    drawn = 0.0012 * plan.count * plan.steps
+    return seconds | {"sample, plain": drawn, "sample, guided": 2 * drawn, "evaluate": 3.0, "report": 0.6 * plan.marks}
+
+
+@dataclass(frozen=True)
+class _Demo:
+    out: Path
+    plan: Plan
+    clock: Clock
+
+    @property
+    def config(self) -> Config:
+        return self.plan.config()
+
+    def encode(self) -> LatentReader:
+        with self.clock.stage("encode the images") as advance:
+            autoencoder = TextureAutoencoder.load(AUTOENCODER)
+            where = self.out / "latents"
+            encode_embedded("train", autoencoder, where, f"shipped (files {model_digest(AUTOENCODER)})")
+            advance(1)
+        return LatentReader(where)
+
+    def probe(self, data: LatentReader) -> SurfaceTable:
+        plan, config = self.plan, with_changes(self.config, probe={"steps": self.plan.probe_steps, "burn_in": 0})
+        options: dict[str, Any] = {"points": plan.points, "samples": plan.probe_images}
+        where, devices = self.out / "surface", Devices(cpu=True)
+        with self.clock.stage("surface probe", 1) as advance:
+            steps = _Steps(lambda n: advance(0.8 * n / plan.probe_steps))
+            options["progress"] = lambda n: advance(0.2 * n / (plan.points**2 * plan.probe_images))
+            _, table = surface_probe(config, data, where, devices, steps, **options)
+            _go_on(table is not None)
+        assert table is not None
+        return table
+
+    def path(self, table: SurfaceTable) -> None:
+        with self.clock.stage("every lambda", len(self.plan.lambdas)) as advance:
+            if (self.out / "path" / "path.json").exists():
+                return
+            provenance = load_surfaces(self.out / "surface")[1]
+            weights, reduction = surface_settings(provenance)
+            objective = FlowObjective(table.layout, weights, reduction)
+            rule: dict[str, Any] = {"steps": self.plan.steps, "tolerance": self.plan.tolerance, "order": 2}
+            rule["scale"] = error_scale(provenance, 2)
+            family = Polynomial(groups=table.layout.names)
+            path = lambda_path(family, smooth(table), objective, self.plan.lambdas, **rule, progress=advance)
+            about = {"by": "lwd demo", "family": "polynomial", "weights": objective.weights, "reduction": reduction}
+            write_path(path, self.out / "path", about | rule)
+
+    @property
+    def learned_file(self) -> Path:
+        """For so many steps; or, where every lambda collapsed, the strongest one's."""
+        return self.out / "path" / "chosen.json"
+
+    def learned(self) -> Learnable:
+        schedule = load_schedule(self.learned_file)
+        assert isinstance(schedule, Learnable)
+        return schedule
+
+    def joint(self, data: LatentReader, start: Learnable) -> Schedule:
+        """The paper's probe at the chosen lambda, begun half way between the identity and the surfaces' curve."""
+        kinetic = read_json(self.out / "path" / "path.json")["chosen"]
+        steps = self.plan.joint_steps
+        settings = {"steps": steps, "burn_in": steps * 2 // 3, "kinetic": kinetic, "rho_lr": 0.05}
+        with self.clock.stage("joint probe", steps) as advance:
+            shares = (start.shares() + Polynomial(groups=start.groups).shares()).detach() / 2
+            begin = Polynomial.from_shares(shares.tolist(), start.groups)
+            config = with_changes(self.config, probe=settings)
+            if not _finished(self.out / "joint", steps) or not (self.out / "joint" / "schedule.json").exists():
+                found = probe(config, data, self.out / "joint", Devices(cpu=True), _Steps(advance), schedule=begin)
+                _go_on(found.outcome.finished)
+        return load_schedule(self.out / "joint" / "schedule.json")
+
+    def spec(self, name: str) -> str:
+        return SPECS[name] or str(self.learned_file)
+
+    def schedules(self) -> dict[str, Schedule]:
+        return {name: parse_schedule(self.spec(name), ("texture", "semantic")) for name in NAMES}
+
+    def run_of(self, name: str) -> Path:
+        return self.out / "train" / name.replace(" ", "-")
+
+    def train(self, name: str, data: LatentReader) -> None:
+        """From the surface probe's network, which knows every schedule, on under this one."""
+        with self.clock.stage(f"train {name}", self.plan.train_steps) as advance:
+            if _finished(self.run_of(name), self.plan.train_steps):
+                return
+            config = replace(self.config, schedule=self.spec(name))
+            options: dict[str, Any] = {"init_from": self.out / "surface"}
+            outcome = train(config, data, self.run_of(name), Devices(cpu=True), _Steps(advance), **options)
+            _go_on(outcome.finished)
+
+    def generator(self, name: str, variant: str) -> Generator:
+        """AutoGuidance by the surface probe's network: the same family, less trained."""
+        plan, guided = self.plan, variant == "guided"
+        settings = SampleSettings(
+            count=plan.count,
+            seed=plan.seed,
+            solver="heun",
+            steps=plan.steps,
+            scale=plan.guidance if guided else None,
+            kinds=("npz",),
+            batch=100,
+            threads=plan.threads,
+        )
+        guide = str(self.out / "surface") if guided else None
+        options: dict[str, Any] = {"decoder": str(AUTOENCODER), "device": "cpu", "schedule": self.spec(name)}
+        return open_generator(self.run_of(name), settings, guide, **options)
+
+    def samples_of(self, name: str, variant: str) -> Path:
+        return self.out / "samples" / f"{name.replace(' ', '-')}-{variant}"
+
+    def sample(self, variant: str) -> None:
+        with self.clock.stage(f"sample, {variant}", len(NAMES) * self.plan.count) as advance:
+            for name in NAMES:
+                generate(self.generator(name, variant), self.samples_of(name, variant), progress=advance)
+
+    def evaluate(self) -> Mapping[tuple[str, str], Mapping[str, Any]]:
+        """Against the embedded test images, with the judge that ships with lwd."""
+        settings = EvaluateSettings(encoder="fashion", skip_inception=True, threads=self.plan.threads, batch=100)
+        found = {}
+        with self.clock.stage("evaluate", len(NAMES) * len(VARIANTS)) as advance:
+            for name in NAMES:
+                for variant in VARIANTS:
+                    where = self.samples_of(name, variant)
+                    evaluate(where, "fashion/test", settings, device="cpu", cache=self.out / "cache")
+                    found[name, variant] = read_json(where / "evaluation.json")["metrics"]
+                    advance(1)
+        return found
+
+
+class _Steps:
+    """A trainer's steps for the clock; those of an earlier process are not counted as work of this one."""
+
+    def __init__(self, advance: Callable[[int], object]) -> None:
+        self.advance, self.last = advance, -1
+
+    def __call__(self, trainer: Trainer) -> None:
+        self.advance(1 if self.last < 0 else trainer.step - self.last)
+        self.last = trainer.step
+
+
+def _finished(run: Path, steps: int) -> bool:
+    return (run / "checkpoints" / f"{steps:08}").is_dir()
+
+
+def _go_on(finished: bool) -> None:
+    if not finished:
+        raise Interrupted

@@ -1,0 +1,238 @@
+"""The report's contents: curves, surfaces, tables, pictures, and what each of them shows."""
+
+import base64
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from lwd.data.fashion import CLASSES, fashion_meta, fashion_semantic
+from lwd.data.pictures import png
+from lwd.demo.found import Found, commands, findings
+from lwd.demo.plan import NAMES, Plan
+from lwd.generator import Generator
+from lwd.probe.table import grid_points, smooth
+from lwd.report.sheets import colours
+from lwd.report.trajectory import states_along
+from lwd.representations.judge import load_judge
+from lwd.schedule.base import Schedule
+from lwd.schedule.io import schedule_from_dict
+from lwd.train.journal import METRICS, read_metrics
+from lwd.version import __version__
+
+TAU = tuple(i / 60 for i in range(61))
+AXIS = 33
+SHOWN = (7, 8)
+"""Classes in the viewer: a sneaker and a bag."""
+LEAD = (
+    "Two representations of an image are denoised at once, each on its own clock; the schedule between the clocks is "
+    "learned. This page is what one run of lwd demo found."
+)
+HARDLY = " It was the quick scale, which only shows that everything works: the networks are hardly trained."
+COLUMNS = {
+    "frechet": ("Fréchet distance", "lower", "distance of the judge's 64 features to those of the 2,000 test images"),
+    "precision": ("precision", "higher", "share of samples that look like some test image to the judge"),
+    "recall": ("recall", "higher", "share of test images that look like some sample to the judge"),
+    "seen": ("class seen", "higher", "share of samples in which the judge sees the class that was asked for"),
+}
+
+
+def make_story(
+    found: Found, generator: Callable[[str, str], Generator], advance: Callable[[float], object]
+) -> dict[str, Any]:
+    """The report's contents (see lwd.report.html); what takes time is the viewer's trajectories."""
+    plan = found.plan
+    lines = findings(found)
+    viewer = _trajectories(plan, generator, advance)
+    table = _table(found)
+    return {
+        "format": "lwd.report",
+        "version": 1,
+        "title": "Learning when to denoise",
+        "lead": LEAD + (HARDLY if plan.scale == "quick" else ""),
+        "findings": lines,
+        "about": _about(plan),
+        "encoders": _encoders(),
+        "commands": commands(found.out),
+        "groups": list(found.table.layout.names),
+        "lead_group": "semantic",
+        "curves": _curves(found),
+        "path": _path(found),
+        "surfaces": _surfaces(found),
+        "losses": _losses(found),
+        "table": table,
+        "grids": _grids(found),
+        "trajectory": viewer,
+    }
+
+
+def _about(plan: Plan) -> dict[str, str]:
+    kept = {"lwd": __version__, "torch": torch.__version__}
+    return kept | {key.replace("_", " "): str(value) for key, value in asdict(plan).items()}
+
+
+def _encoders() -> list[dict[str, str]]:
+    meta = fashion_meta()
+    return [
+        {
+            "name": "texture",
+            "text": "16 channels on 4x4, from an autoencoder of ours (lwd fit texture, patches of 7 px), trained on "
+            "the same 12,000 Fashion-MNIST images (Zalando, MIT licence). It decodes samples to pixels.",
+        },
+        {
+            "name": "semantic",
+            "text": f"8 channels on 4x4: {meta['encoder']}, trained on ImageNet's photographs and labels; "
+            f"{meta['compressor']}.",
+        },
+        {
+            "name": "judge",
+            "text": "The metrics' features come from a small classifier of ours, trained on the same 12,000 images "
+            "and their labels (right for 86% of the test images). Its distances compare rows of this page's table; "
+            "they are not FID.",
+        },
+    ]
+
+
+def _times(schedule: Schedule, tau: Sequence[float] = TAU) -> dict[str, list[float]]:
+    values = schedule.times(torch.tensor(tau, dtype=torch.float64)).detach()
+    return {name: [round(v, 5) for v in values[:, g].tolist()] for g, name in enumerate(schedule.groups)}
+
+
+def _curves(found: Found) -> dict[str, Any]:
+    plan, kinetic = found.plan, found.path["chosen"]
+    shown = {**found.schedules, f"joint probe, {plan.joint_steps} steps": found.joint}
+    rows = [
+        {"name": n, "times": _times(s), "learned": n not in ("synchronous", "offset 0.3")} for n, s in shown.items()
+    ]
+    caption = (
+        f"Learned: the paper's polynomial family, best for lambda {kinetic:.3g} on the loss surfaces of one probe "
+        f"({plan.probe_steps} steps, batch {plan.batch}). The joint probe learned its curve at the same lambda, begun "
+        f"half way from the identity; they differ by at most {found.gap:.3f}."
+    )
+    return {"tau": [round(t, 5) for t in TAU], "schedules": rows, "caption": caption}
+
+
+def _path(found: Found) -> dict[str, Any]:
+    plan, path = found.plan, found.path
+    points = []
+    for point in path["points"]:
+        kept = {key: point[key] for key in ("lambda", "objective", "flow", "energy", "floor", "error", "collapsed")}
+        points.append(kept | {"times": _times(schedule_from_dict(point["schedule"]))})
+    caption = (
+        "Every curve minimises flow loss + lambda x kinetic energy on the same surfaces; floor: the best of all "
+        f"monotone paths. Chosen: the weakest stable lambda with which {plan.steps} Heun steps are predicted to be off "
+        f"by at most {plan.tolerance:g} standard deviations of the latents, or else the one with the least error."
+    )
+    marks = {key: path[key] for key in ("threshold", "weakest", "chosen")}
+    return {"tau": [round(t, 5) for t in TAU], "points": points, "caption": caption, **marks}
+
+
+def _surfaces(found: Found) -> dict[str, Any]:
+    axis = torch.linspace(0, 1, AXIS, dtype=torch.float64)
+    losses, energies = smooth(found.table)(grid_points(axis, 2))
+    panels = []
+    for values, what in ((losses, "loss of {}"), (energies, "mean squared velocity of {}")):
+        for g, name in enumerate(found.table.layout.names):
+            # The first group's time goes with the rows.
+            grid = [[round(v, 4) for v in row] for row in values[:, g].reshape(AXIS, AXIS).tolist()]
+            panels.append({"title": what.format(name), "values": grid})
+    caption = (
+        f"Estimated on {found.plan.points} x {found.plan.points} points with {found.plan.probe_images} images each. "
+        "A group's loss falls as the other's clock goes on: that is what waiting can gain."
+    )
+    return {
+        "axis": [round(a, 5) for a in axis.tolist()],
+        "x": "semantic",
+        "y": "texture",
+        "panels": panels,
+        "caption": caption,
+    }
+
+
+def _losses(found: Found) -> dict[str, Any]:
+    plan, runs = found.plan, []
+    for name in NAMES:
+        lines = read_metrics(found.out / "train" / name.replace(" ", "-") / METRICS)
+        points = [(line["step"], round(line["total"], 5)) for line in lines if "total" in line]
+        runs.append({"name": name, "step": [p[0] for p in points], "value": [p[1] for p in points]})
+    caption = (
+        f"Stage II, {plan.train_steps} steps at batch {plan.batch}, seed {plan.seed}, each from the surface probe's "
+        "network. All weigh the same local times, but at different states of the other group."
+    )
+    return {"runs": runs, "y": "training loss", "caption": caption}
+
+
+def _table(found: Found) -> dict[str, Any]:
+    judge, rows = load_judge(), []
+    for name in NAMES:
+        flow, energy = found.terms(name)
+        for variant in ("plain", "guided"):
+            metrics = found.scores[name, variant]
+            cells: dict[str, Any] = {key: metrics[key] for key in ("frechet", "precision", "recall")}
+            share, error = found.seen(name, variant, judge)
+            cells |= {"seen": {"value": share, "error": error}}
+            cells |= {"flow": {"value": flow, "error": None}, "energy": {"value": energy, "error": None}}
+            rows.append({"name": name if variant == "plain" else f"{name}, guided", "cells": cells})
+    columns: list[dict[str, Any]] = [{"key": k, "title": t, "better": b, "help": h} for k, (t, b, h) in COLUMNS.items()]
+    columns += [
+        {"key": "flow", "title": "flow loss", "better": None, "help": "of the schedule on the surfaces"},
+        {"key": "energy", "title": "kinetic energy", "better": None, "help": "of the schedule on the surfaces"},
+    ]
+    plan = found.plan
+    caption = (
+        f"{plan.count} samples of each, the same seeds and classes, {plan.steps} Heun steps, against the 2,000 "
+        f"embedded test images. Guided: AutoGuidance with scale {plan.guidance:g}, the surface probe's network as the "
+        "weak model. Standard errors by leaving out tenths of the samples; one training run each, so the spread over "
+        "training seeds is not in them."
+    )
+    return {"columns": columns, "rows": rows, "caption": caption}
+
+
+def _grids(found: Found) -> dict[str, Any]:
+    items = []
+    for name in NAMES:
+        for variant in ("plain", "guided"):
+            path = found.out / "samples" / f"{name.replace(' ', '-')}-{variant}" / "grid.png"
+            alt = f"samples under {name}, {variant}: a column for each class"
+            items.append({"name": name, "variant": variant, "image": _uri(path.read_bytes()), "alt": alt})
+    caption = f"The first of each set, {found.plan.steps} Heun steps; the same place has the same seed and class."
+    return {"names": list(NAMES), "items": items, "caption": caption}
+
+
+def _trajectories(
+    plan: Plan, generator: Callable[[str, str], Generator], advance: Callable[[float], object]
+) -> dict[str, Any]:
+    marks = [i / (plan.marks - 1) for i in range(plan.marks)]
+    like, runs = fashion_semantic("test")[:500], []
+    for name in NAMES:
+        one = generator(name, "plain")
+        c = one.pipe.checkpoint
+        seeds = [plan.seed + label for label in SHOWN]
+        states = states_along(one.pipe, one.velocity(), seeds, SHOWN, marks)
+        texture = [one.pipe.decode(z) for z in states.values()]
+        semantic = [colours(c.latents(z)["semantic"], like) for z in states.values()]
+        for row, label in enumerate(SHOWN):
+            pictures = {"texture": texture, "semantic": semantic}
+            frames = {group: [_uri(png(frame[row])) for frame in frames] for group, frames in pictures.items()}
+            runs.append({"name": name, "label": CLASSES[label], **frames, "times": _times(c.schedule, marks)})
+        advance(1)
+    caption = (
+        "One sample from noise to data, solved accurately (dopri5): the decoded texture state, and the semantic "
+        "latent's three leading directions as red, green and blue."
+    )
+    return {"tau": [round(t, 5) for t in marks], "runs": runs, "caption": caption}
+
+
+def _uri(content: bytes) -> str:
+    """Small pictures in the page itself; colours are reduced where that loses nothing."""
+    image = Image.open(io.BytesIO(content))
+    grey = np.asarray(image.convert("RGB"))
+    if (grey == grey[..., :1]).all():
+        buffer = io.BytesIO()
+        image.convert("L").save(buffer, "PNG", optimize=True)
+        content = buffer.getvalue()
+    return "data:image/png;base64," + base64.b64encode(content).decode()

@@ -1,0 +1,102 @@
+"""Make what ships beside the embedded data: autoencoder, judge, the model `fashion` and its weak partner.
+
+Run once, by a maintainer, after tools/make_fashion.py; about an hour on two cores. Every stage continues where it was
+cut off; the results are packed in 16 bits into src/lwd/assets/fashion:
+
+    python tools/make_fashion_model.py WORK
+"""
+
+import argparse
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+from torch.nn.functional import cross_entropy
+
+from lwd.checkpoint import locate
+from lwd.data.fashion import FOLDER, load_fashion
+from lwd.representations.judge import FashionJudge, seen_classes
+from lwd.representations.texture import from_uint8
+from lwd.weights import read_safetensors, write_safetensors
+
+RULE = ("--steps", "20", "--tolerance", "0.02")
+"""The schedule: the weakest lambda with which 20 Heun steps are predicted to be off by at most 0.02."""
+LAMBDAS = "0.0005,0.001,0.002,0.004,0.008,0.016,0.03,0.06,0.12,0.25"
+
+
+def lwd(*arguments: str) -> None:
+    print("lwd", *arguments, flush=True)
+    subprocess.run([sys.executable, "-m", "lwd", *arguments], check=True)
+
+
+def make_judge(out: Path, epochs: int = 12, seed: int = 0) -> None:
+    """Train the classifier; images are shifted by up to two pixels, which no metric should care about."""
+    torch.manual_seed(seed)
+    judge, source = FashionJudge(), load_fashion("train")
+    images, labels = from_uint8(torch.tensor(source.images)), torch.from_numpy(source.labels)
+    optimizer = torch.optim.AdamW(judge.parameters(), lr=2e-3, weight_decay=0.05)
+    steps = epochs * len(images) // 100
+    decay = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, total_steps=steps)
+    for _ in range(steps):
+        rows = torch.randint(len(images), (100,))
+        shift = torch.randint(-2, 3, (2,)).tolist()
+        loss = cross_entropy(judge.classes(images[rows].roll(shift, (2, 3))), labels[rows], label_smoothing=0.05)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        decay.step()
+    test = load_fashion("test")
+    seen = seen_classes(judge, from_uint8(torch.tensor(test.images)))
+    print(f"judge: {(seen == torch.from_numpy(test.labels)).float().mean():.3f} of the test images")
+    pack({name: tensor.detach() for name, tensor in judge.state_dict().items()}, out / "model.safetensors")
+
+
+def pack(weights: dict[str, torch.Tensor], path: Path) -> None:
+    """Half precision is enough to store, and half the size."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    half = {name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in weights.items()}
+    write_safetensors(path, {name: tensor.contiguous() for name, tensor in half.items()})
+
+
+def pack_directory(source: Path, target: Path) -> None:
+    """A checkpoint's or autoencoder's description, and its weights in 16 bits."""
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    for path in source.glob("*.json"):
+        if path.name != "state.json":
+            shutil.copy(path, target)
+    pack(read_safetensors(source / "model.safetensors"), target / "model.safetensors")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("work", type=Path)
+    parser.add_argument("--judge-only", action="store_true")
+    arguments = parser.parse_args()
+    work: Path = arguments.work
+    make_judge(FOLDER / "judge")
+    if arguments.judge_only:
+        return
+    if not (work / "ae").exists():
+        fit = ("--patch", "7", "--channels", "16", "--steps", "3000", "--kl", "1e-4")
+        lwd("fit", "texture", "fashion/train", *fit, "--out", f"{work}/ae")
+    lwd("encode", "fashion/train", "--texture", f"{work}/ae", "--semantic", "embedded", "--out", f"{work}/latents")
+    probe = ("--method", "surface", "--preset", "fashion-small", "--steps", "2000")
+    lwd("probe", f"{work}/latents", *probe, "--out", f"{work}/surface")
+    lwd("schedule", "path", f"{work}/surface", *RULE, "--lambdas", LAMBDAS, "--out", f"{work}/path")
+    train = ("--preset", "fashion-small", "--schedule", f"{work}/path/chosen.json", "--set", "run.sample_every=0")
+    lwd(
+        "train", f"{work}/latents", *train, "--init-from", f"{work}/surface", "--steps", "4000", "--out", f"{work}/main"
+    )
+    lwd("train", f"{work}/latents", *train, "--weak", "--steps", "1000", "--out", f"{work}/weak")
+    for name, target in (("main", "model"), ("weak", "weak")):
+        pack_directory(locate(work / name), FOLDER / target)
+    pack_directory(work / "ae", FOLDER / "model" / "vae")
+    size = sum(path.stat().st_size for part in ("model", "weak") for path in (FOLDER / part).rglob("*"))
+    print(f"model and weak partner: {size / 1e6:.1f} MB")
+
+
+if __name__ == "__main__":
+    main()
