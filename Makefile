@@ -9,9 +9,9 @@ OUT    ?= runs/demo
 .DELETE_ON_ERROR:
 
 help:
-	@echo "make demo      learn a schedule, sample under it, write a picture ($(OUT))"
+	@echo "make demo      from the embedded images to a report in about five minutes ($(OUT)/report.html)"
 	@echo "make test      lint and the fast tests"
-	@echo "make test-all  lint, all tests, all benchmarks at their kept sizes"
+	@echo "make test-all  lint, all tests (the report's in chromium, if there is one), all benchmarks at their kept sizes"
 	@echo "make lint      ruff and mypy"
 	@echo "make bench     the scripts in benchmarks/"
 	@echo "make clean     remove .venv and caches"
@@ -22,7 +22,7 @@ demo: $(VENV)/.ready-run
 test: lint
 	$(BIN)/python -m pytest -m "not slow"
 
-test-all: lint
+test-all: lint $(VENV)/.ready-browser
 	$(BIN)/python -m pytest
 	$(MAKE) bench
 
@@ -48,6 +48,11 @@ $(VENV)/.created:
 $(VENV)/.ready-run: pyproject.toml constraints.txt | $(VENV)/.created
 	@echo "Installing lwd into $(VENV) (a minute or two the first time) ..."
 	$(PIP) install -c constraints.txt -e .
+	@touch $@
+
+# Only the driver: the browser itself is the system's (Debian: apt-get install chromium).
+$(VENV)/.ready-browser: pyproject.toml constraints.txt | $(VENV)/.ready-dev
+	$(PIP) install -c constraints.txt -e '.[browser]'
 	@touch $@
 
 $(VENV)/.ready-dev: pyproject.toml constraints.txt | $(VENV)/.created

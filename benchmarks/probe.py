@@ -1,10 +1,10 @@
 """The surface probe beside the joint probe: the same steps, their schedules, and what each costs.
 
-    python benchmarks/probe.py LATENTS [--preset cifar-small] [--steps 700] [--kinetic 0.02,0.1] [--out DIR] [--json]
+    python benchmarks/probe.py [LATENTS] [--preset fashion-small] [--steps 300] [--kinetic 0.016,0.06] [--out DIR]
 
-One surface probe, its whole lambda path, and a joint probe ("exact", begun near the surface's curve) for each lambda
-of --kinetic. Probes that are in --out are kept; times are ratios to one joint probe, and only printed where all of
-them were made in this run, on this machine.
+Without LATENTS: the embedded images. One surface probe, its whole lambda path, and a joint probe ("exact", begun half
+way to the surface's curve) for each lambda of --kinetic. Probes that are in --out are kept; times are ratios to one
+joint probe, and only printed where all of them were made in this run, on this machine.
 """
 
 import argparse
@@ -17,14 +17,20 @@ from typing import Any
 import torch
 
 from lwd.config import Config, load_config, with_changes
+from lwd.embedded import encode_embedded
 from lwd.objective import FlowObjective
 from lwd.probe.path import LAMBDAS, lambda_path, largest_gap, solve_for
 from lwd.probe.surface import path_objective
 from lwd.probe.table import smooth
+from lwd.representations.texture import TextureAutoencoder
 from lwd.schedule.learned import Learnable, Polynomial
 from lwd.stages import open_data, probe
 from lwd.surface_probe import surface_probe
 from lwd.train.devices import Devices
+
+
+def embedded_latents(out: Path) -> Path:
+    return encode_embedded("train", TextureAutoencoder.load("fashion"), out, "shipped")
 
 
 def joint(config: Config, data: Any, out: Path, kinetic: float, start: Learnable) -> tuple[Polynomial, float]:
@@ -44,10 +50,10 @@ def joint(config: Config, data: Any, out: Path, kinetic: float, start: Learnable
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("latents", help="a directory of shards")
-    parser.add_argument("--preset", default="cifar-small")
-    parser.add_argument("--steps", type=int, default=700, help="of every probe (default 700)")
-    parser.add_argument("--kinetic", default="0.02,0.1", help="lambdas of the joint probes (default 0.02,0.1)")
+    parser.add_argument("latents", nargs="?", help="a directory of shards (default: the embedded images)")
+    parser.add_argument("--preset", default="fashion-small")
+    parser.add_argument("--steps", type=int, default=300, help="of every probe (default 300)")
+    parser.add_argument("--kinetic", default="0.016,0.06", help="lambdas of the joint probes (default 0.016,0.06)")
     parser.add_argument("--rho-lr", type=float, default=0.1, help="learning rate of rho (default 0.1)")
     parser.add_argument("--out", help="keep the probes there")
     parser.add_argument("--json", action="store_true", help="print the numbers as one JSON object on the last line")
@@ -56,7 +62,8 @@ def main() -> None:
     steps = arguments.steps
     config = load_config(arguments.preset, [f"probe.steps={steps}", f"probe.burn_in={steps * 7 // 10}"])
     config = with_changes(config, probe={"rho_lr": arguments.rho_lr}, optimizer={"decay": "constant"})
-    data: Any = open_data(arguments.latents, config)
+    latents = arguments.latents or embedded_latents(out / "latents")
+    data: Any = open_data(latents, config)
     kinetics = [float(part) for part in arguments.kinetic.split(",")]
     fresh = not any((out / name).exists() for name in ("surface", *(f"joint-{kinetic:g}" for kinetic in kinetics)))
     begun = time.perf_counter()

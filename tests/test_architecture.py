@@ -51,7 +51,18 @@ ALLOWED = {
     "samples": BASE | {"data", "jobs", "generator"},
     "demo": BASE
     | CORE
-    | {"assets", "config", "data", "embedded", "evaluation", "generator", "jobs", "report", "representations"}
+    | {
+        "assets",
+        "checkpoint",
+        "config",
+        "data",
+        "embedded",
+        "evaluation",
+        "generator",
+        "jobs",
+        "report",
+        "representations",
+    }
     | {"samples", "stages", "surface_probe", "train"},
     "cli": BASE
     | CORE

@@ -14,7 +14,7 @@ from lwd.data.fashion import load_fashion
 from lwd.demo.clock import Clock
 from lwd.demo.found import _verdict
 from lwd.demo.plan import QUICK, Plan, keep
-from lwd.demo.run import Interrupted, expected, run_demo
+from lwd.demo.run import Interrupted, _finished, expected, run_demo
 from lwd.representations.judge import load_judge, seen_classes
 from lwd.representations.texture import TextureAutoencoder, from_uint8, psnr
 from lwd.train.trainer import Trainer
@@ -95,6 +95,29 @@ def test_a_finished_demo_is_not_done_again(whole, monkeypatch):
     run_demo(out, TINY, lambda _: None)
 
 
+def test_damage_is_mended_or_named(whole):
+    """Oracle: a path that is cut off, empty or of other surfaces is solved again, to the same bytes."""
+    out, _ = whole
+    path = out / "path" / "path.json"
+    good = path.read_bytes()
+    for bad in (b"{}", good[: len(good) // 2], good.replace(b'"surfaces": "', b'"surfaces": "0')):
+        path.write_bytes(bad)
+        run_demo(out, TINY, lambda _: None)
+        assert path.read_bytes() == good
+    latest = out / "train" / "learned" / "checkpoints" / "latest"
+    latest.write_text("00000000")
+    assert not _finished(out / "train" / "learned", TINY.train_steps)
+    latest.write_text(f"{TINY.train_steps:08}")
+    (out / "demo.json").write_text('{"format": "lwd.demo", "version": 1, "plan": [1]}')
+    with pytest.raises(lwd.InputError, match="choose another --out"):
+        keep(TINY, out)
+    (out / "demo.json").write_text("{")
+    with pytest.raises(lwd.InputError, match="choose another --out"):
+        keep(TINY, out)
+    (out / "demo.json").unlink()
+    keep(TINY, out)
+
+
 def test_another_plan_is_refused(whole, tmp_path, capsys):
     """Oracle: the message names what differs; the command answers with one line and code 2."""
     out, _ = whole
@@ -122,7 +145,8 @@ def test_the_clock_learns_from_what_things_take(monkeypatch):
 
 
 def test_the_plans_fit_their_promise():
-    """Oracle: the stages of both plans are the same, and the expected seconds are below 6 minutes and 90 s."""
+    """Oracle: the stages of both plans are the same; the first estimate says less than 6 minutes and 90 s (the real
+    times are in README; a test does not assert them)."""
     assert list(expected(Plan())) == list(expected(QUICK))
     assert sum(expected(Plan()).values()) < 330
     assert sum(expected(QUICK).values()) < 60
@@ -131,7 +155,7 @@ def test_the_plans_fit_their_promise():
 def test_a_difference_is_only_called_one_beyond_its_error():
     """Oracle: by hand."""
     row = {"a": {"value": 10.0, "error": 0.3}, "b": {"value": 10.5, "error": 0.4}, "c": {"value": 12.0, "error": 0.4}}
-    assert "do not differ" in _verdict(row)
+    assert "do not differ by more than twice" in _verdict(row)
     assert "A is best by 3.0" in _verdict(row | {"b": {"value": 11.5, "error": 0.4}})
 
 

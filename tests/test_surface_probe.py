@@ -81,6 +81,38 @@ def test_a_scale_that_was_not_measured_is_one():
         assert error_scale(value, 2) == 1.0
 
 
+def test_three_groups_from_training_to_schedule(tmp_path, capsys):
+    """Oracle: the commands' own files; what cannot be had for three groups is refused before anything is solved."""
+    exact = gaussian(0.4, groups=3)
+    config = settings(
+        objective={"reduction": "groups"},
+        run={"batch": 64, "log_every": 5, "save_every": 10, "label_drop": 0.0},
+        probe={"steps": 10, "burn_in": 1},
+    )
+    options = {"network": MatrixNet(3), "points": 6, "samples": 64}
+    _, table = surface_probe(config, memory(exact, 500), tmp_path / "run", cpu(), **options)
+    assert table.losses.shape == (6 * 32 + 8, 3)
+    assert table.bends is None
+    fit = ["schedule", "fit", str(tmp_path / "run"), "--kinetic", "0.3", "--out", str(tmp_path / "s.json")]
+    assert main(fit) == 0
+    assert lwd.load_schedule(tmp_path / "s.json").groups == exact.layout.names
+    path = ["schedule", "path", str(tmp_path / "run"), "--lambdas", "0.3", "--out", str(tmp_path / "p")]
+    assert main([*path, "--steps", "10"]) == 2
+    assert "leave --steps out" in capsys.readouterr().err
+    assert main(path) == 0
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"), [({"points": 3}, "--points"), ({"samples": 8}, "between 32 and the 500")]
+)
+def test_what_cannot_be_tabulated_is_refused_before_training(tmp_path, changed, message):
+    """Oracle: no run directory is made."""
+    options = {"network": MatrixNet(2), "points": 5, "samples": 64} | changed
+    with pytest.raises(lwd.InputError, match=message):
+        surface_probe(settings(), memory(gaussian(0.6), 500), tmp_path / "run", cpu(), **options)
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.fixture(scope="module")
 def probed(tmp_path_factory):
     """A surface probe of a small LightningDiT, killed half way by its step count and continued."""

@@ -150,7 +150,7 @@ class LWDPipeline:
                 raise InputError(f"the guide has the groups {guide.layout}, the model {layout}")
             if guide.config.classes != self.checkpoint.config.classes:
                 raise InputError(f"the guide has {guide.config.classes} classes, the model {main.config.classes}")
-            if guide.schedule != self.checkpoint.schedule:
+            if guide.schedule != self.checkpoint.schedule and not guide.any_schedule:
                 raise InputError("the guide was trained under another schedule; main and guide must share their path")
             guide = guide.velocity
         return AutoGuidance(main, guide, scale, layout, interval)

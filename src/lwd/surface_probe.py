@@ -15,11 +15,12 @@ from lwd.config import Config, with_changes
 from lwd.data.latents import Latents
 from lwd.data.order import mix
 from lwd.errors import InputError
+from lwd.files import model_digest
 from lwd.objective import FlowObjective, Reduction
 from lwd.path import Velocity
 from lwd.probe.bend import predicted_error
 from lwd.probe.files import NAME, load_surfaces, save_surfaces
-from lwd.probe.table import GridSurfaces, SurfaceTable, smooth, tabulate
+from lwd.probe.table import LEAST, GridSurfaces, SurfaceTable, smooth, tabulate
 from lwd.sampler import sample
 from lwd.schedule.fixed import Synchronous
 from lwd.stages import OnStep, build_network, versions
@@ -49,6 +50,7 @@ def surface_probe(
     """
     if len(data.layout) < 2:
         raise InputError("a single group has no schedule to learn; the probe needs two groups or more")
+    _check(points, samples, len(data))
     o = config.objective
     config = with_changes(
         config,
@@ -68,14 +70,25 @@ def surface_probe(
     if devices.main:
         about |= {"steps": config.probe.steps, "seed": config.run.seed, "weights": objective.weights}
         about |= {"reduction": o.reduction, "points": points, "samples": samples}
+        about["network"] = model_digest(locate(out))
+        about["epochs"] = round(config.probe.steps * config.run.batch / len(data), 2)
         if not _is_there(Path(out), about):
             reader.load_state_dict(read_safetensors(locate(out) / "model.safetensors", str(devices.device)))
             latents, labels = _held(data, samples, config.run.seed, devices.device)
-            table = tabulate(reader, latents, labels, data.layout, points, progress=progress)
-            scales = calibrate(reader, table, labels[:CALIBRATION], data.size) if table.bends is not None else {}
+            pair = len(data.layout) == 2  # a sampler's error is predicted from a grid
+            table = tabulate(reader, latents, labels, data.layout, points, bends=pair, progress=progress)
+            scales = calibrate(reader, table, labels[:CALIBRATION], data.size) if pair else {}
             save_surfaces(table, Path(out) / NAME, about | {"error_scales": scales})
     devices.wait()
     return outcome, load_surfaces(Path(out) / NAME)[0]
+
+
+def _check(points: int, samples: int, count: int) -> None:
+    """Before the training, not after it."""
+    if points < 5:
+        raise InputError(f"--points is at least 5 along each clock (default 11), got {points}")
+    if not LEAST <= samples <= count:
+        raise InputError(f"--samples is between {LEAST} and the {count} images there are, got {samples}")
 
 
 def _is_there(out: Path, about: Mapping[str, Any]) -> bool:
@@ -115,9 +128,7 @@ def error_scale(provenance: Mapping[str, Any], order: int) -> float:
 
 
 def _held(data: Latents, samples: int, seed: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """A batch of its own order; a short probe has seen each image a few times at most."""
-    if samples > len(data):
-        raise InputError(f"--samples {samples} is more than the {len(data)} images there are")
+    """A batch of its own order, of the training images: a short probe has seen each of them a few times at most."""
     batch = data.batch(0, samples, mix(seed, 1) % 2**32, 0, 1, False)
     return batch.latents.to(device), batch.labels.to(device)
 
@@ -126,7 +137,10 @@ def surface_settings(provenance: Mapping[str, Any]) -> tuple[dict[str, float], R
     """Weights and reduction that the probe was trained with, for objectives over its surfaces."""
     weights, reduction = provenance.get("weights", {}), provenance.get("reduction", "channels")
     good = isinstance(weights, Mapping) and all(isinstance(value, (int, float)) for value in weights.values())
-    return {str(k): float(v) for k, v in weights.items()} if good else {}, cast(Reduction, reduction)
+    try:
+        return {str(k): float(v) for k, v in weights.items()} if good else {}, cast(Reduction, reduction)
+    except OverflowError as error:
+        raise InputError(f"the surfaces' weights are not numbers of ordinary size: {weights}") from error
 
 
 def parse_weights(text: str | None, names: Sequence[str]) -> dict[str, float] | None:

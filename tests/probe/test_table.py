@@ -188,6 +188,9 @@ def test_the_whole_lambda_path():
 
 def test_information_gain_does_not_depend_on_the_path():
     """Oracle: I-MMSE. With weights d_g t_g / (1 - t_g) the objective is a line integral of a gradient field."""
+    factor = torch.randn(3, 3, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    covariance = factor @ factor.T + 0.2 * torch.eye(3, dtype=torch.float64)
+    data = lwd.Gaussian(lwd.Layout.of(texture=2, semantic=1), covariance)  # groups of different size: d_g counts
 
     def integral(schedule):
         edges = torch.tensor([0.0, *schedule.breakpoints, 1.0], dtype=torch.float64)
@@ -196,8 +199,9 @@ def test_information_gain_does_not_depend_on_the_path():
             nodes = torch.linspace(low, high, 20_001, dtype=torch.float64)
             tau = (nodes[1:] + nodes[:-1]) / 2
             times = 0.9 * schedule.times(tau)  # from the origin to (0.9, 0.9): at 1 the weight is infinite
-            losses, _ = DATA.surfaces(times)
-            total = total + (times / (1 - times) * losses * 0.9 * schedule.rates(tau)).sum() * (high - low) / 20_000
+            losses, _ = data.surfaces(times)
+            weights = torch.tensor([group.channels for group in data.layout]) * times / (1 - times)
+            total = total + (weights * losses * 0.9 * schedule.rates(tau)).sum() * (high - low) / 20_000
         return float(total.detach())
 
     values = [
@@ -244,22 +248,22 @@ def test_estimated_surfaces_are_within_their_errors():
 
 
 def test_the_predicted_error_ranks_real_errors():
-    """Oracle: errors of Euler's and Heun's method on the mixture, over 12 (schedule, steps) pairs each."""
+    """Oracle: errors of Euler's and Heun's method on the mixture, over nine schedules at equal steps: a formula that
+    only knew the number of steps would fail."""
     data = small_mixture()
     layout = data.layout
     draws, labels = data.draw(600, seed=2)
     surfaces = GridSurfaces(tabulate(data, draws, labels, layout, points=13))
-    schedules = [lwd.Synchronous(), lwd.Offset(0.15), lwd.Offset(0.5), lwd.Polynomial.from_shares([[0, 0.3, 0.7]])]
+    shares = ([0.5, 0.3, 0.2], [0, 0.3, 0.7], [0, 0, 0, 0, 1.0], [0.7, 0, 0, 0.3])
+    schedules = [lwd.Synchronous(), *map(lwd.Offset, (0.15, 0.3, 0.5, 0.7))]
+    schedules += [lwd.Polynomial.from_shares([row]) for row in shares]
     options = {"seeds": range(256), "size": (1, 1), "dtype": torch.float64}
-    for method, order in (("euler", 1), ("heun", 2)):
-        real, predicted = [], []
-        for schedule in schedules:
-            truth = lwd.sample(data, schedule, layout, rtol=1e-7, atol=1e-9, **options).z
-            for steps in (8, 12, 18):
-                z = lwd.sample(data, schedule, layout, method=method, steps=steps, **options).z
-                real.append(float((z - truth).square().mean().sqrt()))
-                predicted.append(predicted_error(schedule, surfaces, layout, steps, order))
-        assert spearmanr(real, predicted).statistic >= 0.8, (method, real, predicted)
+    truth = [lwd.sample(data, one, layout, rtol=1e-7, atol=1e-9, **options).z for one in schedules]
+    for (method, order), steps in itertools.product((("euler", 1), ("heun", 2)), (8, 12, 18)):
+        few = [lwd.sample(data, one, layout, method=method, steps=steps, **options).z for one in schedules]
+        real = [float((z - exact).square().mean().sqrt()) for z, exact in zip(few, truth, strict=True)]
+        predicted = [predicted_error(one, surfaces, layout, steps, order) for one in schedules]
+        assert spearmanr(real, predicted).statistic >= 0.8, (method, steps, real, predicted)
 
 
 def test_the_second_rule_takes_the_weakest_lambda_within_the_tolerance():
@@ -322,7 +326,11 @@ def test_files_round_trip_and_bad_ones_are_refused(tmp_path):
         ({"energies": -table.energies}, "cannot be negative"),
         ({"points": 2 * table.points}, r"lie in \[0, 1\]"),
         ({"count": 8}, "from 8 samples; at least 32"),
-        ({"axis": AXIS[:5]}, "not the grid"),
+        ({"axis": AXIS[:5]}, "rise from 0 to 1"),
+        ({"axis": AXIS.flip(0)}, "rise from 0 to 1"),
+        ({"axis": torch.cat([AXIS[:5], AXIS[4:-1]])}, "rise from 0 to 1"),
+        ({"axis": torch.linspace(0, 1, 17).double().square()}, "not the grid"),
+        ({"axis": torch.tensor(0.5).double()}, "rise from 0 to 1"),
     ):
         with pytest.raises(lwd.InputError, match=message):
             with_changes(**changes)

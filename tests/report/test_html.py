@@ -166,7 +166,7 @@ def test_a_refused_story_leaves_the_old_report(story, tmp_path):
 
 @pytest.fixture(scope="module")
 def browser():
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install 'lwd[dev]'")
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install 'lwd[browser]'")
     program = next(filter(None, map(shutil.which, BROWSERS)), None)
     if program is None:
         pytest.skip(f"no browser ({', '.join(BROWSERS)}) is installed")

@@ -6,7 +6,7 @@ from typing import Any
 
 from lwd.errors import InputError
 
-FAMILIES = "polynomial, polynomial:DEGREE, bernstein (convex), monotone, each with :DEGREE, or optimum (two groups)"
+FAMILIES = "polynomial, bernstein (convex) or monotone, each with :DEGREE"
 
 
 def add_parser(commands: Any) -> None:
@@ -42,7 +42,8 @@ def add_schedule_actions(actions: Any) -> None:
     )
     for parser in (fit, path):
         parser.add_argument("surfaces", metavar="SURFACES", help="a surfaces.safetensors, or its probe's directory")
-        parser.add_argument("--family", default="polynomial", metavar="NAME", help=FAMILIES)
+        best = "; or optimum, the best of all paths" if parser is fit else ""
+        parser.add_argument("--family", default="polynomial", metavar="NAME", help=FAMILIES + best)
         parser.add_argument("--weights", metavar="G=W,...", help="of the groups (default: the probe's)")
         parser.add_argument("--reduction", choices=("channels", "groups"), help="default: the probe's")
         parser.add_argument(
@@ -53,8 +54,8 @@ def add_schedule_actions(actions: Any) -> None:
     fit.set_defaults(run=run_fit)
     path.add_argument("--lambdas", metavar="L1,L2,...", help="which (default 16 from 0.0003 to 0.3)")
     path.add_argument("--steps", type=int, metavar="N", help="also choose for a sampler with N steps")
-    path.add_argument("--order", type=int, default=2, metavar="P", help="of that sampler: 1 or 2 (default 2)")
-    path.add_argument("--tolerance", type=float, default=0.05, metavar="E", help="error it may have (default 0.05)")
+    path.add_argument("--order", type=int, metavar="P", help="of that sampler: 1 or 2 (default 2)")
+    path.add_argument("--tolerance", type=float, metavar="E", help="error it may have (default 0.05)")
     path.add_argument("--out", required=True, metavar="DIR", help="path.png, path.json and the schedules go there")
     path.set_defaults(run=run_path)
 
@@ -102,7 +103,7 @@ def run_fit(arguments: argparse.Namespace) -> int:
     from dataclasses import replace
 
     from lwd.probe.joint import judge
-    from lwd.probe.optimum import NODES, GlobalOptimum, global_optimum
+    from lwd.probe.optimum import NODES, GlobalOptimum, at_the_edge, global_optimum
     from lwd.probe.path import solve_for
     from lwd.probe.surface import path_objective
     from lwd.schedule.io import parse_family, save_schedule
@@ -113,10 +114,13 @@ def run_fit(arguments: argparse.Namespace) -> int:
         schedule = global_optimum(surfaces, replace(objective, kinetic=arguments.kinetic))
         value = float(path_objective(schedule, surfaces, replace(objective, kinetic=arguments.kinetic), NODES))
         save_schedule(schedule, arguments.out, about | {"objective": value})
-        print(f"objective {value:.5f}: the least of all monotone paths")
+        print(f"objective {value:.5f}: the least of all monotone paths on which the lead's clock is tau")
+        if edge := at_the_edge(schedule):
+            print(edge, file=sys.stderr)
     else:
         family = parse_family(arguments.family, objective.layout.names)
-        optimum = GlobalOptimum(surfaces, objective) if len(objective.layout) == 2 else None
+        lead = getattr(family, "lead", None)
+        optimum = GlobalOptimum(surfaces, objective, lead=lead) if len(objective.layout) == 2 else None
         point = solve_for(arguments.kinetic, family, surfaces, objective, optimum=optimum)
         verdict = judge(point.schedule)
         save_schedule(point.schedule, arguments.out, about | {"objective": point.objective, "verdict": str(verdict)})
@@ -139,6 +143,10 @@ def run_path(arguments: argparse.Namespace) -> int:
     from lwd.surface_probe import error_scale
 
     a, out = arguments, Path(arguments.out)
+    for name in ("order", "tolerance"):
+        if a.steps is None and getattr(a, name) is not None:
+            raise InputError(f"--{name} has no effect without --steps N")
+    a.order, a.tolerance = 2 if a.order is None else a.order, 0.05 if a.tolerance is None else a.tolerance
     surfaces, objective, about = _opened(a)
     family = parse_family(a.family, objective.layout.names)
     lambdas = _lambdas(a.lambdas) if a.lambdas else LAMBDAS

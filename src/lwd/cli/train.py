@@ -107,7 +107,8 @@ def _run_surface(arguments: argparse.Namespace) -> int:
             option = name.replace("_", "-")
             raise InputError(f"--{option} has no effect on a surface probe, which serves all; see lwd schedule fit")
     config, data, devices = _prepared(arguments)
-    points, samples = arguments.points or 11, arguments.samples or 384
+    points = 11 if arguments.points is None else arguments.points
+    samples = 384 if arguments.samples is None else arguments.samples
     places = points**2 if len(data.layout) == 2 else 32 * points + 2 ** len(data.layout)
     with _Progress(config.probe.steps, devices.main, "probing") as progress:
         bar = tqdm(total=places * samples, desc="tabulating", unit="image", disable=True if not devices.main else None)

@@ -1,5 +1,7 @@
 """What the demo found, and how it says so in five lines."""
 
+import shlex
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +19,7 @@ from lwd.probe.table import SurfaceTable, smooth
 from lwd.representations.judge import FashionJudge, seen_classes
 from lwd.representations.texture import from_uint8
 from lwd.schedule.base import Schedule
+from lwd.schedule.fixed import Synchronous
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,11 @@ class Found:
     def gap(self) -> float:
         """Between the surfaces' curve and the joint probe's."""
         return largest_gap(self.learned, self.joint)
+
+    @property
+    def start_gap(self) -> float:
+        """Where the joint probe began: half way from one common clock."""
+        return largest_gap(self.learned, Synchronous(self.learned.groups)) / 2
 
     def terms(self, name: str) -> tuple[float, float]:
         """Flow loss and kinetic energy of a schedule on the surfaces."""
@@ -73,7 +81,8 @@ def findings(found: Found) -> list[str]:
         f"For {plan.steps} steps it chose lambda {path['chosen']:.3g}: texture is at {middle:.2f} when semantic is at "
         f"0.50. Flow loss {flows['learned']:.4f}, {flows['synchronous']:.4f} with one clock, {flows['offset 0.3']:.4f} "
         "with SFD's offset.",
-        f"The paper's joint probe at that lambda ({plan.joint_steps} steps) ends within {found.gap:.3f} of that curve.",
+        f"The paper's joint probe at that lambda, begun {found.start_gap:.3f} from that curve, is {found.gap:.3f} away "
+        f"after {plan.joint_steps} steps.",
         f"Fréchet distance of {plan.count} samples: {shown}. {_verdict(plain)}",
         f"AutoGuidance {plan.guidance:g} (the probe's network is the weak one) takes learned from "
         f"{plain['learned']['value']:.2f} to {guided['value']:.2f} ± {guided['error']:.2f}.",
@@ -85,23 +94,25 @@ def _verdict(plain: Mapping[str, Mapping[str, float]]) -> str:
     gap = plain[second]["value"] - plain[first]["value"]
     error = (plain[first]["error"] ** 2 + plain[second]["error"] ** 2) ** 0.5
     if gap > 2 * error:
-        return f"{first.capitalize()} is best by {gap / error:.1f} standard errors."
-    return "After so short a training the best two do not differ by more than the errors."
+        return f"{first.capitalize()} is best by {gap / error:.1f} standard errors, of one training each."
+    return "The best two do not differ by more than twice the error, after so short a training."
 
 
 def commands(out: Path) -> list[dict[str, str]]:
-    """Three to try next."""
+    """Three to try next, as they can be pasted after `make demo`."""
+    lwd = shlex.quote(str(Path(sys.argv[0]))) if Path(sys.argv[0]).name == "lwd" else "lwd"
+    name = shlex.quote(str(out))
     return [
         {
-            "command": "lwd sample --model fashion --label 8 --guide fashion-weak --scale 1.5 --out bags.png",
+            "command": f"{lwd} sample --model fashion --label 8 --guide fashion-weak --scale 1.5 --out bags.png",
             "text": "the shipped model, trained longer",
         },
         {
-            "command": f"lwd schedule fit {out}/surface --family monotone --kinetic 0.004 --out mine.json",
+            "command": f"{lwd} schedule fit {name}/surface --family monotone --kinetic 0.004 --out mine.json",
             "text": "another family, another lambda, in seconds",
         },
         {
-            "command": f"lwd sample --model {out}/surface --decoder fashion --schedule mine.json --out mine.png",
+            "command": f"{lwd} sample --model {name}/surface --decoder fashion --schedule mine.json --out mine.png",
             "text": "the probe's own network under that schedule: it knows every one",
         },
     ]

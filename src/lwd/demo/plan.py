@@ -68,10 +68,14 @@ def keep(plan: Plan, out: str | os.PathLike[str]) -> Path:
     path = Path(out) / FILE
     check_writable(out)
     if path.exists():
-        old = read_json(path)
-        if not isinstance(old, dict) or old.get("format") != FORMAT or old.get("version") != VERSION:
+        try:
+            old = read_json(path)
+        except InputError as error:
+            raise InputError(f"{error}; choose another --out, or remove the file if {out} holds this demo") from error
+        given = old.get("plan") if isinstance(old, dict) else None
+        if not isinstance(given, dict) or old.get("format") != FORMAT or old.get("version") != VERSION:
             raise InputError(f"{path} is not a demo of this version; choose another --out")
-        if changed := changes(old.get("plan") or {}, asdict(plan) | {"lambdas": list(plan.lambdas)}):
+        if changed := changes(given, asdict(plan) | {"lambdas": list(plan.lambdas)}):
             raise InputError(f"{out} holds a demo of other settings ({'; '.join(changed)}); choose another --out")
     write_json(path, {"format": FORMAT, "version": VERSION, "plan": asdict(plan)})
     return Path(out)

@@ -1,5 +1,6 @@
 """The demo's stages: each is a function of the library that any user may call, and each continues where it was cut."""
 
+import hashlib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lwd.assets import AUTOENCODERS
+from lwd.checkpoint import locate
 from lwd.config import Config, with_changes
 from lwd.data.reader import LatentReader
 from lwd.demo.clock import Clock
@@ -14,11 +16,13 @@ from lwd.demo.found import Found, findings
 from lwd.demo.plan import FULL, NAMES, SPECS, Plan, keep
 from lwd.demo.story import make_story
 from lwd.embedded import encode_embedded
+from lwd.errors import InputError
 from lwd.evaluation.evaluate import EvaluateSettings, evaluate
 from lwd.files import alone, model_digest, read_json
 from lwd.generator import Generator, SampleSettings, open_generator
 from lwd.jobs import threads
 from lwd.objective import FlowObjective
+from lwd.probe.files import NAME as SURFACES
 from lwd.probe.files import load_surfaces
 from lwd.probe.path import lambda_path
 from lwd.probe.table import SurfaceTable, smooth
@@ -110,21 +114,34 @@ class _Demo:
 
     def path(self, table: SurfaceTable) -> None:
         with self.clock.stage("every lambda", len(self.plan.lambdas)) as advance:
-            if (self.out / "path" / "path.json").exists():
+            surfaces = self.out / "surface" / SURFACES
+            digest = hashlib.sha256(surfaces.read_bytes()).hexdigest()[:16]
+            if self._solved(digest):
                 return
-            provenance = load_surfaces(self.out / "surface")[1]
+            provenance = load_surfaces(surfaces)[1]
             weights, reduction = surface_settings(provenance)
             objective = FlowObjective(table.layout, weights, reduction)
             rule: dict[str, Any] = {"steps": self.plan.steps, "tolerance": self.plan.tolerance, "order": 2}
             rule["scale"] = error_scale(provenance, 2)
             family = Polynomial(groups=table.layout.names)
             path = lambda_path(family, smooth(table), objective, self.plan.lambdas, **rule, progress=advance)
+            if path.chosen is None:  # every lambda collapsed: the strongest comes nearest to a usable curve
+                path = replace(path, chosen=path.points[-1])
             about = {"by": "lwd demo", "family": "polynomial", "weights": objective.weights, "reduction": reduction}
-            write_path(path, self.out / "path", about | rule)
+            write_path(path, self.out / "path", about | rule | {"surfaces": digest})
+
+    def _solved(self, digest: str) -> bool:
+        """Whether the path of these surfaces is there and whole; otherwise it is solved again."""
+        try:
+            found = read_json(self.out / "path" / "path.json")
+            load_schedule(self.learned_file)
+        except InputError:
+            return False
+        return isinstance(found, Mapping) and found.get("surfaces") == digest and bool(found.get("points"))
 
     @property
     def learned_file(self) -> Path:
-        """For so many steps; or, where every lambda collapsed, the strongest one's."""
+        """The schedule for so many steps."""
         return self.out / "path" / "chosen.json"
 
     def learned(self) -> Learnable:
@@ -141,7 +158,7 @@ class _Demo:
             shares = (start.shares() + Polynomial(groups=start.groups).shares()).detach() / 2
             begin = Polynomial.from_shares(shares.tolist(), start.groups)
             config = with_changes(self.config, probe=settings)
-            if not _finished(self.out / "joint", steps) or not (self.out / "joint" / "schedule.json").exists():
+            if not (self.out / "joint" / "schedule.json").exists():
                 found = probe(config, data, self.out / "joint", Devices(cpu=True), _Steps(advance), schedule=begin)
                 _go_on(found.outcome.finished)
         return load_schedule(self.out / "joint" / "schedule.json")
@@ -216,7 +233,8 @@ class _Steps:
 
 
 def _finished(run: Path, steps: int) -> bool:
-    return (run / "checkpoints" / f"{steps:08}").is_dir()
+    """By the checkpoint that the run itself names as its newest, which is the one that is sampled."""
+    return run.is_dir() and locate(run).name == f"{steps:08}"
 
 
 def _go_on(finished: bool) -> None:

@@ -111,7 +111,7 @@ def _curves(found: Found) -> dict[str, Any]:
     caption = (
         f"Learned: the paper's polynomial family, best for lambda {kinetic:.3g} on the loss surfaces of one probe "
         f"({plan.probe_steps} steps, batch {plan.batch}). The joint probe learned its curve at the same lambda, begun "
-        f"half way from the identity; they differ by at most {found.gap:.3f}."
+        f"half way from one common clock, {found.start_gap:.3f} from it; they differ by at most {found.gap:.3f}."
     )
     return {"tau": [round(t, 5) for t in TAU], "schedules": rows, "caption": caption}
 
@@ -123,9 +123,10 @@ def _path(found: Found) -> dict[str, Any]:
         kept = {key: point[key] for key in ("lambda", "objective", "flow", "energy", "floor", "error", "collapsed")}
         points.append(kept | {"times": _times(schedule_from_dict(point["schedule"]))})
     caption = (
-        "Every curve minimises flow loss + lambda x kinetic energy on the same surfaces; floor: the best of all "
-        f"monotone paths. Chosen: the weakest stable lambda with which {plan.steps} Heun steps are predicted to be off "
-        f"by at most {plan.tolerance:g} standard deviations of the latents, or else the one with the least error."
+        "Every curve minimises flow loss + lambda x kinetic energy on the same surfaces; dotted: the best of all "
+        f"monotone paths with semantic time as tau. Chosen: the weakest stable lambda with which {plan.steps} Heun "
+        f"steps are predicted to be off by at most {plan.tolerance:g} standard deviations of the latents, or else the "
+        "one with the least error."
     )
     marks = {key: path[key] for key in ("threshold", "weakest", "chosen")}
     return {"tau": [round(t, 5) for t in TAU], "points": points, "caption": caption, **marks}
@@ -141,7 +142,8 @@ def _surfaces(found: Found) -> dict[str, Any]:
             grid = [[round(v, 4) for v in row] for row in values[:, g].reshape(AXIS, AXIS).tolist()]
             panels.append({"title": what.format(name), "values": grid})
     caption = (
-        f"Estimated on {found.plan.points} x {found.plan.points} points with {found.plan.probe_images} images each. "
+        f"Estimated on {found.plan.points} x {found.plan.points} points with {found.plan.probe_images} of the training "
+        "images each. "
         "A group's loss falls as the other's clock goes on: that is what waiting can gain."
     )
     return {

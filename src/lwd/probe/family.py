@@ -13,7 +13,7 @@ from lwd.schedule.base import Schedule
 from lwd.schedule.learned import Learnable
 
 SHARES = (0.2, 0.7)
-"""Starts between the identity and the family's extreme: from the identity alone a lower curve may not be found."""
+"""Starts between a curve and its family's extreme: from the identity alone a lower curve may not be found."""
 LIMIT = 20.0
 """rho beyond which a softplus or softmax share is below 1e-8 of another: the curve no longer moves."""
 
@@ -28,9 +28,8 @@ def best_curve(
     """
     if objective.weight_gradient == "stop":
         return fit_schedule(family, surfaces, objective)
-    tried: list[Learnable] = [
-        family if share == 0 else between(family, edge, share) for edge in family.extremes() for share in SHARES
-    ]
+    tried: list[Learnable] = [family]
+    tried += [between(family, edge, share) for edge in family.extremes() for share in SHARES]
     for start in starts:
         same = isinstance(start, Learnable) and type(start) is type(family) and start.rho.shape == family.rho.shape
         tried.append(start if same else fitted_to(family, start))  # type: ignore[arg-type]

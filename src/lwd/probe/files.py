@@ -9,7 +9,7 @@ import torch
 
 from lwd.errors import InputError
 from lwd.files import read_json, write_json
-from lwd.groups import Layout
+from lwd.groups import Group, Layout
 from lwd.probe.table import SurfaceTable
 from lwd.weights import read_safetensors, write_safetensors
 
@@ -47,7 +47,8 @@ def load_surfaces(path: str | os.PathLike[str]) -> tuple[SurfaceTable, dict[str,
         raise InputError(f"{path} lacks {', '.join(missing)}; is it another kind of file?")
     given = {name: tensor.to(torch.float64) for name, tensor in tensors.items() if name in (*TENSORS, "axis", "bends")}
     try:
-        table = SurfaceTable(layout=Layout.of(**layout), count=count, **given)
+        groups = tuple(Group(str(name), channels) for name, channels in layout.items())
+        table = SurfaceTable(layout=Layout(groups), count=count, **given)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
     provenance = about.get("provenance")

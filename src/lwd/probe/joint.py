@@ -65,7 +65,8 @@ class Verdict:
 
     word: str
     distance: float
-    moved: float
+    moved: float | None
+    """None where there was no history: a curve that was solved for."""
     departure: float
     """How far the curve is from all groups running together."""
 
@@ -78,6 +79,8 @@ class Verdict:
         where = f"{self.distance:.3f} from the extreme, {self.departure:.3f} from one common clock"
         if self.word == "moving":
             return f"still moving: it moved {self.moved:.3f} in the last fifth of the steps: run longer ({where})"
+        if self.moved is None:
+            return f"stable: {where}"
         return f"converged: it moved {self.moved:.3f} in the last fifth of the steps ({where})"
 
 
@@ -90,11 +93,11 @@ def judge(schedule: Learnable, history: tuple[list[int], Tensor] | None = None, 
     gaps = (curve - edges).abs().amax(1).amin(0)
     learned = [i for i, name in enumerate(schedule.groups) if name != getattr(schedule, "lead", None)]
     distance = float(gaps[learned].min())
-    moved = 0.0
+    moved = None
     if history is not None and history[0]:
         steps, curves = history
         late = [i for i, step in enumerate(steps) if step >= 0.8 * steps[-1]]
         moved = float((curves[late] - curves[-1]).abs().max())
     departure = float((curve - tau[:, None]).abs().max())
-    word = "collapsed" if distance < COLLAPSE else "moving" if moved > STILL else "converged"
+    word = "collapsed" if distance < COLLAPSE else "moving" if moved and moved > STILL else "converged"
     return Verdict(word, distance, moved, departure)

@@ -1,4 +1,8 @@
-"""The best of all monotone paths for two groups, by dynamic programming: the floor under every family."""
+"""The best of all monotone paths for two groups, by dynamic programming: the floor under every family.
+
+The lead's clock is tau, as in the families: kinetic energy depends on how fast tau passes a path, and another gauge of
+the same path may be cheaper.
+"""
 
 from dataclasses import replace
 
@@ -32,12 +36,13 @@ class GlobalOptimum:
         columns: int = 16,
         heights: int = 81,
         doublings: int = 3,
+        lead: str | None = None,
     ) -> None:
         names = objective.layout.names
         if len(names) != 2:
             raise InputError(f"dynamic programming is for two groups, got {len(names)}; use a family of curves")
         self.surfaces, self.objective = surfaces, replace(objective, kinetic=1.0)
-        self.names, self.lead, self.doublings = names, names.index(default_lead(names)), doublings
+        self.names, self.lead, self.doublings = names, names.index(lead or default_lead(names)), doublings
         self.tau = torch.linspace(0, 1, columns + 1, dtype=torch.float64)
         self.levels = _pinned(torch.linspace(0, 1, heights, dtype=torch.float64).expand(columns + 1, -1))
         self.coarse = self._pieces(self.tau, self.levels)
@@ -91,7 +96,7 @@ class GlobalOptimum:
 
 def global_optimum(surfaces: Surfaces, objective: FlowObjective, **grid: int) -> PiecewiseLinear:
     """The monotone piecewise-linear path of least objective for one lambda; grid: columns, heights, doublings."""
-    return GlobalOptimum(surfaces, objective, **grid)(objective.kinetic)
+    return GlobalOptimum(surfaces, objective, **grid)(objective.kinetic)  # type: ignore[arg-type]
 
 
 def _pinned(levels: Tensor) -> Tensor:
@@ -119,3 +124,16 @@ def _interpolate(x: Tensor, places: Tensor, values: Tensor) -> Tensor:
     index = (torch.bucketize(x, places, right=True) - 1).clamp(0, len(places) - 2)
     share = (x - places[index]) / (places[index + 1] - places[index])
     return values[index] + share * (values[index + 1] - values[index])
+
+
+def at_the_edge(path: PiecewiseLinear, share: float = 0.9, late: float = 0.05) -> str:
+    """A sentence where one group waits (or hurries) at an end of its clock for most of the time; else nothing."""
+    tau = torch.linspace(0, 1, 401, dtype=torch.float64)
+    times = path.times(tau).detach()
+    for g, name in enumerate(path.groups):
+        for edge, word in ((0.0, "waits"), (1.0, "is done")):
+            if float(((times[:, g] - edge).abs() < late).double().mean()) > share:
+                return (
+                    f"collapsed: {name} {word} for over {share:.0%} of the time; a larger kinetic weight holds it back"
+                )
+    return ""

@@ -90,10 +90,13 @@ def lambda_path(
     steps: also predict the error of a sampler of this order with so many steps, times `scale`, and choose by it.
     """
     wanted = sorted({float(value) for value in lambdas})
-    if not wanted or wanted[0] < 0:
+    if not wanted or not wanted[0] >= 0:
         raise InputError(f"lambdas are numbers >= 0, got {list(lambdas)[:5]}")
+    if steps is not None:
+        check_prediction(surfaces, steps, order)
     found: dict[float, Point] = {}
-    optimum = GlobalOptimum(surfaces, objective) if floor and len(objective.layout) == 2 else None
+    lead = getattr(family, "lead", None)
+    optimum = GlobalOptimum(surfaces, objective, lead=lead) if floor and len(objective.layout) == 2 else None
     for kinetic in reversed(wanted):
         near = [min(found.items())[1].schedule] if found else []
         found[kinetic] = solve_for(kinetic, family, surfaces, objective, near, optimum)
@@ -139,7 +142,7 @@ def _threshold(
     if not above:
         return low.kinetic, points
     high = above[0]
-    while high.kinetic > 1.02 * low.kinetic and high.kinetic > 1e-6:
+    while high.kinetic > 1.02 * max(low.kinetic, 1e-6):
         middle = (max(low.kinetic, 1e-6) * high.kinetic) ** 0.5
         point = solve_for(middle, family, surfaces, objective, [low.schedule, high.schedule], optimum)
         points = sorted([*points, point], key=lambda one: one.kinetic)
@@ -150,9 +153,16 @@ def _threshold(
 def _with_error(
     point: Point, surfaces: Surfaces, objective: FlowObjective, steps: int, order: int, scale: float
 ) -> Point:
-    if not isinstance(surfaces, GridSurfaces):
-        raise InputError("the error of a sampler is predicted from a grid of two groups, with bends")
+    assert isinstance(surfaces, GridSurfaces)
     return replace(point, error=predicted_error(point.schedule, surfaces, objective.layout, steps, order, scale=scale))
+
+
+def check_prediction(surfaces: Surfaces, steps: int, order: int) -> None:
+    """Before anything is solved: whether a sampler's error can be predicted."""
+    if not isinstance(surfaces, GridSurfaces) or surfaces.bends is None:
+        raise InputError("a sampler's error is predicted for two groups, from surfaces with bends; leave --steps out")
+    if steps < 1 or order not in (1, 2):
+        raise InputError(f"--steps is at least 1 and --order 1 or 2, got {steps} and {order}")
 
 
 def choose(stable: Sequence[Point], tolerance: float) -> Point | None:

@@ -55,8 +55,12 @@ class SurfaceTable:
             raise InputError("the surfaces' losses and energies are mean squares and cannot be negative")
         if self.count < LEAST:
             raise InputError(f"the surfaces were tabulated from {self.count} samples; at least {LEAST} are needed")
-        if self.axis is not None and not torch.equal(self.points, grid_points(self.axis, n)):
-            raise InputError("the surfaces' points are not the grid that their axis names")
+        if self.axis is not None:
+            a = self.axis
+            if a.ndim != 1 or len(a) < 2 or a[0] != 0 or a[-1] != 1 or not (a.diff() > 0).all():
+                raise InputError("the surfaces' axis must rise from 0 to 1; tabulate again")
+            if not torch.equal(self.points, grid_points(a, n)):
+                raise InputError("the surfaces' points are not the grid that their axis names")
 
 
 def grid_points(axis: Tensor, groups: int) -> Tensor:

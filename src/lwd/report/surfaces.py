@@ -108,7 +108,7 @@ def plot_path(path: LambdaPath) -> Figure:
     axes[1].plot(places, [point.flow for point in points], color=COLOURS[1], label="flow loss")
     if all(point.floor is not None for point in points):
         floors = [float(point.floor or 0.0) for point in points]
-        axes[1].plot(places, floors, "--", color="#333", linewidth=0.9, label="global optimum")
+        axes[1].plot(places, floors, "--", color="#333", linewidth=0.9, label="best of all paths")
     twin = axes[1].twinx()
     twin.plot(places, [point.energy for point in points], color=COLOURS[2])
     twin.set_ylabel("kinetic energy", color=COLOURS[2])
@@ -135,6 +135,7 @@ def write_path(path: LambdaPath, out: str | os.PathLike[str], about: Mapping[str
     head |= {name: point.kinetic if point is not None else None for name, point in rules.items()}
     save_figure(plot_path(path), Path(out) / "path.png")
     for name, point in rules.items():
+        (Path(out) / f"{name}.json").unlink(missing_ok=True)  # of an earlier path, which may have had one
         if point is not None:
             save_schedule(point.schedule, Path(out) / f"{name}.json", {**about, "lambda": point.kinetic, "rule": name})
     write_json(Path(out) / "path.json", head | {"points": rows})
@@ -156,7 +157,9 @@ def path_table(path: LambdaPath) -> str:
         "    lambda  at 0.5  objective       flow     energy   above floor" + ("  predicted error" if predicted else "")
     ]
     for point in path.points:
-        middle = float(point.schedule.times(0.5).min())
+        lead = getattr(point.schedule, "lead", None)
+        places = point.schedule.times(0.5).detach()
+        middle = min(float(places[g]) for g, name in enumerate(point.schedule.groups) if name != lead)
         above = f"{point.objective - point.floor:12.5f}" if point.floor is not None else " " * 12
         error = f"  {point.error:15.4g}" if point.error is not None else ""
         word = "   collapsed" if point.collapsed else ""

@@ -215,7 +215,7 @@ function lambdaStatus(point) {
 }
 
 const TERMS = [
-  { key: "floor", text: "floor: no curve is below", style: { stroke: "var(--s4)", dash: "2 3", width: 2 } },
+  { key: "floor", text: "best of all monotone paths", style: { stroke: "var(--s4)", dash: "2 3", width: 2 } },
   { key: "flow", text: "flow loss", style: { stroke: "var(--s1)", dash: "7 4", width: 1.8 } },
   { key: "objective", text: "objective", style: { stroke: "var(--s0)", dash: "", width: 2.2 } },
 ];
@@ -260,7 +260,7 @@ function lambda() {
     return c.svg;
   });
   const rows = [["objective", "objective", p => p.objective], ["flow", "flow loss", p => p.flow], ["energy", "kinetic energy", p => p.energy]];
-  if (points.some(p => known(p.floor))) rows.push(["above", "above the floor", p => known(p.floor) ? p.objective - p.floor : null, short]);
+  if (points.some(p => known(p.floor))) rows.push(["above", "above the best of all paths", p => known(p.floor) ? p.objective - p.floor : null, short]);
   if (points.some(p => known(p.error))) rows.push(["error", "predicted error", p => p.error]);
   const cells = rows.map(([key]) => el("dd", { "data-value": key }));
   const status = el("p", { class: "status", "data-value": "status" });
@@ -409,13 +409,13 @@ function grids() {
   section("Samples", el("figure", { id: "grids" }, toggle ? el("div", { class: "controls" }, toggle) : null, box, caption(story.grids.caption)));
 }
 
-/* The best of a column is bold only if it is ahead of the second by more than both errors together. */
+/* The best of a column is bold only if it is ahead of the second by more than twice the difference's standard error. */
 function winner({ key, better }, rows) {
   if (!better) return null;
   const sign = better === "lower" ? 1 : -1;
   const ranked = rows.map(row => row.cells[key]).filter(cell => cell && known(cell.value)).sort((a, b) => sign * (a.value - b.value));
   if (ranked.length < 2 || !known(ranked[0].error) || !known(ranked[1].error)) return null;
-  return sign * (ranked[1].value - ranked[0].value) > ranked[0].error + ranked[1].error ? ranked[0] : null;
+  return sign * (ranked[1].value - ranked[0].value) > 2 * Math.hypot(ranked[0].error, ranked[1].error) ? ranked[0] : null;
 }
 /* One number of decimals for a column: its smallest error keeps one digit, or two if it begins with 1 or 2. */
 function decimals({ key }, rows) {
