@@ -445,3 +445,9 @@ def test_the_command(tmp_path, capsys):
     assert main(["convert", str(tmp_path / "o"), "--out", str(tmp_path / "x.pt"), "--groups", "a=1"]) == 2
     assert "--groups would have no effect" in capsys.readouterr().err
     assert main(["convert", str(tmp_path / "o"), "--out", str(tmp_path / "x.bin")]) == 2
+
+
+def test_a_process_of_a_cpu_group_reads_too(tmp_path):
+    """Oracle: accelerate names the device of a gloo process "cpu:0"; the tensors are the same."""
+    write_safetensors(tmp_path / "a.safetensors", {"x": torch.arange(4.0)})
+    assert torch.equal(read_safetensors(tmp_path / "a.safetensors", "cpu:0")["x"], torch.arange(4.0))

@@ -147,6 +147,10 @@ def test_the_network_samples_under_any_schedule(probed, tmp_path):
         bound.under(lwd.Offset(0.3))
     assert bound.under(lwd.Offset(0.3), anyway=True).schedule == lwd.Offset(0.3)
     assert bound.under(lwd.Synchronous()) is bound
+    pipe = lwd.LWDPipeline(lwd.Checkpoint(point.velocity, lwd.Offset(0.3)))
+    with pytest.raises(lwd.InputError, match="share their path"):
+        pipe.guided(bound, 1.5, None)
+    assert pipe.guided(point, 1.5, None).guide is point.velocity  # a surface probe guides under every schedule
     assert data.layout.names == bound.layout.names
 
 

@@ -21,7 +21,7 @@ from lwd.path import Velocity
 from lwd.pipeline import AUTOENCODER, LWDPipeline, Pixels, resolve
 from lwd.placement import UNIFORM, place
 from lwd.representations.encoders import choose_device
-from lwd.representations.texture import TextureAutoencoder
+from lwd.representations.texture import TextureAutoencoder, locate_autoencoder
 from lwd.sampler import sample
 from lwd.schedule.io import parse_schedule
 from lwd.solver import METHODS
@@ -172,7 +172,10 @@ def open_generator(
     pipe, record, own = _open(model, where, schedule, other_schedule)
     about, names = {"model": record}, {"model": str(model)}
     if decoder is not None:
-        pipe, own = LWDPipeline(pipe.checkpoint, TextureAutoencoder.load(decoder).to(where).eval()), Path(decoder)
+        pipe, own = (
+            LWDPipeline(pipe.checkpoint, TextureAutoencoder.load(decoder).to(where).eval()),
+            locate_autoencoder(decoder),
+        )
     if own.is_dir():
         about["decoder"], names["decoder"] = {"digest": model_digest(own)}, str(decoder or f"{model}/{AUTOENCODER}")
     weak: Any = guide

@@ -116,7 +116,8 @@ def read_safetensors(path: str | os.PathLike[str], device: str = "cpu") -> dict[
     if not path.is_file():
         raise InputError(f"{path} does not exist")
     try:
-        with safe_open(path, "pt", device=device) as file:
+        # A process of a CPU group is told "cpu:0", which safetensors does not know.
+        with safe_open(path, "pt", device="cpu" if device.startswith("cpu") else device) as file:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
         raise InputError(f"{path} is not a whole safetensors file ({error})") from error

@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     from lwd.files import check_writable, model_digest
     from lwd.jobs import process
     from lwd.representations.encoders import choose_device, load_encoder
-    from lwd.representations.texture import TextureAutoencoder
+    from lwd.representations.texture import TextureAutoencoder, locate_autoencoder
 
     names = ("shard_size", "batch", "dtype", "features", "skip_bad", "size", "threads")
     settings = EncodeSettings(**{name: getattr(arguments, name) for name in names})
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     source, encoder = open_source(arguments.source), load_encoder(arguments.semantic)
     record = {"semantic": encoder.identity} | {
         part: f"{Path(directory).resolve().name} (files {model_digest(directory)})"
-        for part, directory in (("texture", arguments.texture), ("compressor", arguments.compress))
+        for part, directory in (("texture", locate_autoencoder(arguments.texture)), ("compressor", arguments.compress))
     }
     encoders = Encoders(texture, encoder, compressor, record)
     check_writable(arguments.out)
@@ -66,12 +66,13 @@ def run(arguments: argparse.Namespace) -> int:
 def _embedded(arguments: argparse.Namespace) -> int:
     from lwd.embedded import encode_embedded
     from lwd.files import model_digest
-    from lwd.representations.texture import TextureAutoencoder
+    from lwd.representations.texture import TextureAutoencoder, locate_autoencoder
 
     source, _, split = arguments.source.partition("/")
     if source != "fashion" or arguments.compress:
         raise InputError("--semantic embedded is for fashion/train and fashion/test, and takes no --compress")
-    texture = f"{Path(arguments.texture).resolve().name} (files {model_digest(arguments.texture)})"
+    where = locate_autoencoder(arguments.texture)
+    texture = f"{Path(arguments.texture).resolve().name} (files {model_digest(where)})"
     out = encode_embedded(split or "train", TextureAutoencoder.load(arguments.texture).eval(), arguments.out, texture)
     print(f"{out}: texture latents of {arguments.source}, with the embedded semantic latents")
     return 0

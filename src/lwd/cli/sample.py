@@ -12,10 +12,10 @@ def add_parser(commands: Any) -> None:
         "sample",
         help="draw images from a model: PNGs, ADM's .npz, a grid, a manifest",
         description="Draw images from a model. Run again to continue; torchrun shares the work.",
-        epilog="example: lwd sample --model runs/lwd --decoder ae --count 1000 --solver heun --steps 20 --out samples",
+        epilog="example: lwd sample --model fashion --label 3 --out shirts.png",
     )
     add = parser.add_argument
-    add("--model", required=True, metavar="DIR", help="a checkpoint, a run of lwd train, or a hub id")
+    add("--model", required=True, metavar="DIR", help="a run or checkpoint, a hub id, or fashion (ships with lwd)")
     add("--out", required=True, metavar="DIR", help="where the samples go; NAME.png writes only a grid")
     add("--count", type=int, default=64, metavar="N", help="how many (default 64)")
     add("--label", "--labels", default="", metavar="L", help="classes in turn, e.g. 3 or 0,5-9 (default: all)")
@@ -30,7 +30,7 @@ def add_parser(commands: Any) -> None:
     add("--interval", metavar="A:B", help="local times guided: 0.2:0.8, or texture=0.2:0.8")
     add("--schedule", metavar="SPEC", help="another schedule, for a model of a surface probe")
     add("--other-schedule", action="store_true", help="take it although the model knows another")
-    add("--decoder", metavar="DIR", help="texture autoencoder (default: the model's own vae/)")
+    add("--decoder", metavar="DIR", help="texture autoencoder (default: the model's own)")
     add("--format", default="png,npz", metavar="KINDS", help="png, npz or both (default png,npz)")
     add("--trajectory", action="store_true", help="also draw states along tau and the clocks")
     add("--batch", type=int, default=64, metavar="N", help="images at once (default 64)")

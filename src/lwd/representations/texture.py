@@ -22,6 +22,13 @@ from lwd.representations.semvae import SemVAE, SemVAEConfig, SemVAELosses, load_
 PATCH_FORMAT = "lwd.patch_autoencoder"
 
 
+def locate_autoencoder(name: str | os.PathLike[str]) -> Path:
+    """A directory, or the one that ships under this name."""
+    if str(name) in AUTOENCODERS and not Path(name, "config.json").is_file():
+        return AUTOENCODERS[str(name)]
+    return Path(name)
+
+
 class TextureAutoencoder(nn.Module, ABC):
     """What every texture autoencoder can do; `load` reads any of them."""
 
@@ -48,9 +55,8 @@ class TextureAutoencoder(nn.Module, ABC):
     @staticmethod
     def load(directory: str | os.PathLike[str]) -> "TextureAutoencoder":
         """Read a directory: ours, or anyone's in diffusers' form; or the shipped one by its name, `fashion`."""
-        if str(directory) in AUTOENCODERS and not Path(directory, "config.json").is_file():
-            directory = AUTOENCODERS[str(directory)]
-        path = Path(directory) / "config.json"
+        directory = locate_autoencoder(directory)
+        path = directory / "config.json"
         if not path.is_file():
             raise InputError(f"{directory} is not an autoencoder: it has no config.json")
         value = read_json(path)

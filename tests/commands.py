@@ -1,0 +1,421 @@
+"""The shell commands that README and docs show: found in the Markdown, cut down, and given small things to work on.
+
+Run as a script it is `lwd` with the stand-ins, for tests of several processes.
+"""
+
+import json
+import re
+import shlex
+import shutil
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch.nn.functional import adaptive_avg_pool2d
+
+import lwd
+from lwd.assets import AUTOENCODERS, MODELS
+from lwd.cli import build_parser, main
+from lwd.data.cifar import CLASSES
+from lwd.data.fashion import fashion_semantic, load_fashion
+from lwd.data.sources import ArraySource
+from lwd.evaluation.features import POOL, SPATIAL
+from lwd.files import write_json
+from lwd.representations.encoders import CallableEncoder, load_encoder
+from lwd.representations.pca import PCAFit, save_pca
+from lwd.representations.texture import PatchAutoencoder, from_uint8
+from reference import busy_network, ldm, reference_state, small_config
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SHELLS = ("", "sh", "bash", "shell", "console")
+STARTS = ("lwd", "make", "torchrun", "accelerate", "srun", "python", "python3", "pip", "git", "uv", "conda", "docker")
+FENCE = re.compile(r"^( *)```([^\n]*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Command:
+    """A line of a page; `words` are what a shell would make of it, without comments and variables before it."""
+
+    page: str
+    line: int
+    text: str
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        words = shlex.split(self.text, comments=True)
+        while words and re.fullmatch(r"[A-Z_]+=\S*", words[0]):
+            words.pop(0)
+        return tuple(words)
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line} {shlex.join(self.words)}"
+
+
+def commands_of(page: Path) -> Iterator[Command]:
+    """Lines of fenced blocks that begin like a command, and inline `lwd ...` that the parser accepts."""
+    text = page.read_text()
+    for block in FENCE.finditer(text):
+        language, body = block[2].strip(), block[3]
+        if language not in SHELLS:
+            continue
+        first = text[: block.start(3)].count("\n") + 1
+        whole = re.sub(r"\\\n", "\0", body)  # one line to the shell, several on the page
+        for line in whole.split("\n"):
+            shown = line.replace("\0", " ").strip().removeprefix("$ ")
+            command = Command(page.name, first, " ".join(shown.split()))
+            if shown and command.words and command.words[0] in STARTS:
+                yield command
+            first += 1 + line.count("\0")
+    for line, inline in mentions(page):
+        if parsed(shlex.split(inline)[1:]) is not None:
+            yield Command(page.name, line, inline)
+
+
+def mentions(page: Path) -> Iterator[tuple[int, str]]:
+    """Inline code that begins with `lwd `, with its line."""
+    text = FENCE.sub(lambda block: "\n" * block[0].count("\n"), page.read_text())
+    for found in re.finditer(r"`(lwd [^`]+)`", text):
+        if found[1].count("'") % 2 == 0:
+            yield text[: found.start()].count("\n") + 1, " ".join(found[1].split())
+
+
+def parsed(arguments: Sequence[str]) -> Namespace | None:
+    """What argparse makes of the words after `lwd`; None if it refuses them."""
+    try:
+        return build_parser().parse_args(list(arguments))
+    except SystemExit:
+        return None
+
+
+def unwrapped(words: Sequence[str]) -> list[str]:
+    """The words after `lwd`, whatever starts it: nothing, python -m, torchrun or accelerate launch."""
+    start, *rest = words
+    if start == "lwd":
+        return rest
+    if start in ("python", "python3") and rest[:2] == ["-m", "lwd"]:
+        return rest[2:]
+    if start == "srun":
+        return unwrapped(rest[next(i for i, word in enumerate(rest) if not word.startswith("-")) :])
+    if start == "torchrun":
+        from torch.distributed.run import get_args_parser
+
+        found = get_args_parser().parse_args(rest)
+    elif start == "accelerate" and rest[0] == "launch":
+        from accelerate.commands.launch import launch_command_parser
+
+        found = launch_command_parser().parse_args(rest[1:])
+    else:
+        raise ValueError(f"{' '.join(words)!r} does not start lwd; run it, or list it with a reason")
+    assert (found.module, found.training_script) == (True, "lwd"), "processes are started with -m lwd"
+    return list(found.training_script_args)
+
+
+# --- Smaller: options that come later win, so a command is cut down by what is put behind it. ---
+
+NETWORK = ("size=''", "depth=2", "width=16", "heads=2", "patch=1", "projector_width=32")
+RUN = ("batch=16", "log_every=1", "save_every=2")
+CHANGES = [f"network.{change}" for change in NETWORK] + [f"run.{change}" for change in RUN]
+SMALL_RUN = shlex.join(["--cpu", *(word for change in CHANGES for word in ("--set", change))])
+SMALLER = {
+    "fit texture": "--steps 2 --batch 8 --held-out 8 --width 32",
+    "fit semantic": "--batch 16 --held-out 8",
+    "encode": "--shard-size 16 --batch 8 --threads 1",
+    "probe": f"--steps 3 --set probe.burn_in=1 {SMALL_RUN}",
+    "sweep": f"--steps 3 --set probe.burn_in=1 {SMALL_RUN}",
+    "train": f"--steps 2 {SMALL_RUN}",
+    "sample": "--count 12 --batch 12 --threads 1",
+    "bench sampler": "--budgets 4 --count 2 --threads 1",
+    "evaluate": "--threads 1",
+    "demo": "--quick",
+}
+
+
+def name_of(a: Namespace) -> str:
+    return f"{a.command} {a.action}" if getattr(a, "action", None) else str(a.command)
+
+
+def smaller(arguments: Sequence[str]) -> list[str]:
+    """The same command at a quick scale, on one process."""
+    a = build_parser().parse_args(list(arguments))
+    name, more = name_of(a), []
+    more += shlex.split(SMALLER.get(name, ""))
+    if getattr(a, "size", 0):
+        more += ["--size", "32"]
+    if name == "fit semantic" and a.kind == "semvae":
+        more += ["--steps", "2", "--limit", "16", "--width", "32"]
+    if name == "probe" and a.method == "surface":
+        more += ["--points", "5", "--samples", "32"]
+    if name == "train" and a.decoder:
+        more += ["--set", "run.sample_every=2"]
+    if name in ("probe", "sweep", "train") and "run.parallel=fsdp2" in a.set:
+        more += ["--set", "run.parallel=ddp"]  # nothing to share with one process
+    if name == "sweep":
+        more += ["--kinetic", ",".join(a.kinetic.split(",")[:2])]
+    if name == "schedule path":
+        more += ["--lambdas", "0.01,0.05", *(["--steps", "20"] if a.steps else [])]
+    if name == "sample" and a.steps:
+        more += ["--steps", "2"]
+    if name == "bench sampler" and a.reference:
+        more += ["--samples", "12"]
+    return [*arguments, *more]
+
+
+def same_as(a: Namespace) -> str:
+    """What distinguishes a command once it is small; where it writes does not."""
+    return repr(sorted((key, value) for key, value in vars(a).items() if key not in ("out", "run")))
+
+
+# --- Stand-ins: for each thing that a command reads, a small one under the name that the page uses. ---
+
+SIDE, TEXTURE, SEMANTIC, FEATURES = 32, 16, 4, 18
+
+
+def features(images: torch.Tensor) -> torch.Tensor:
+    """An 'encoder' without weights: (b, 18, 8, 8)."""
+    small = adaptive_avg_pool2d(images, 8)
+    parts = [small, small - small.roll(1, 3), small - small.roll(1, 2), small.square(), small.abs(), small.sin()]
+    return torch.cat(parts, 1)
+
+
+def stand_in_encoder(spec: str, cache: Path | None = None) -> object:
+    """In place of networks whose weights would be downloaded; what ships or lies in a directory is itself."""
+    if spec == "fashion" or Path(spec).is_dir():
+        return load_encoder(spec, cache)
+    return CallableEncoder(features, f"a stand-in for {spec}")
+
+
+class StandInInception:
+    """Block means in place of FID's network."""
+
+    identity = "a stand-in for Inception"
+    scores = False
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def __call__(self, images: torch.Tensor) -> dict[str, torch.Tensor]:
+        small = adaptive_avg_pool2d(images.permute(0, 3, 1, 2).float() / 255, 2).flatten(1)
+        return {POOL: small, SPATIAL: small[:, :5]}
+
+
+def few_fashion(split: str) -> ArraySource:
+    """The first embedded images: all of them take ten seconds to encode."""
+    whole = load_fashion(split)
+    return ArraySource(whole.name, whole.classes, whole.images[:500], whole.labels[:500])
+
+
+def few_semantic(split: str) -> torch.Tensor:
+    return fashion_semantic(split)[:500]
+
+
+def stand_in(setattr_: Callable[[str, object], object] | None = None) -> None:
+    """Put the stand-ins in place; setattr_: pytest's, which takes them away again."""
+    places = {
+        "lwd.representations.encoders.load_encoder": stand_in_encoder,
+        "lwd.evaluation.features.load_encoder": stand_in_encoder,
+        "lwd.evaluation.evaluate.InceptionNetwork": StandInInception,
+        "lwd.embedded.load_fashion": few_fashion,
+        "lwd.embedded.fashion_semantic": few_semantic,
+    }
+    for place, value in places.items():
+        if setattr_ is not None:
+            setattr_(place, value)
+        else:
+            module, _, name = place.rpartition(".")
+            __import__(module)
+            setattr(sys.modules[module], name, value)
+
+
+SCHEDULE_WORDS = ("offset", "synchronous", "cascade", "polynomial", "bernstein")
+SOURCE_WORDS = ("cifar10", "fashion")
+READS = {
+    "fit texture": {"source": "photos"},
+    "fit semantic": {"source": "photos"},
+    "encode": {"source": "photos", "texture": "ae", "compress": "pca"},
+    "data verify": {"directory": "latents"},
+    "data show": {"directory": "latents", "images": "photos", "texture": "ae"},
+    "probe": {"data": "latents"},
+    "sweep": {"data": "latents"},
+    "train": {"data": "latents", "schedule": "schedule", "init_from": "surface", "decoder": "ae"},
+    "runs show": {"run_dir": "run"},
+    "surfaces show": {"surfaces": "surface", "schedules": "schedule"},
+    "schedule show": {"schedule": "schedule"},
+    "schedule plot": {"schedules": "schedule"},
+    "schedule export": {"schedule": "schedule"},
+    "schedule fit": {"surfaces": "surface"},
+    "schedule path": {"surfaces": "surface"},
+    "sample": {"model": "run", "guide": "run", "decoder": "ae", "schedule": "schedule"},
+    "bench sampler": {"model": "run", "guide": "run", "decoder": "ae", "reference": "photos"},
+    "evaluate": {"samples": "samples", "reference": "photos"},
+    "compare": {"runs": "evaluated"},
+    "convert": {"source": "weights"},
+    "demo": {},
+}
+
+
+class Shop:
+    """Makes each stand-in once, and hands out copies."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.cache = root, root / "cache"
+        self.done: set[str] = set()
+        rng = np.random.default_rng(0)
+        for split, count in (("train", 60), ("test", 24)):
+            (self.cache / "cifar10").mkdir(parents=True, exist_ok=True)
+            images = rng.integers(0, 256, (count, SIDE, SIDE, 3), np.uint8)
+            np.save(self.cache / "cifar10" / f"{split}_images.npy", images)
+            np.save(self.cache / "cifar10" / f"{split}_labels.npy", np.arange(count) % len(CLASSES))
+        write_json(self.cache / "cifar10" / "config.json", {"format": "lwd.images", "version": 1})
+
+    def provide(self, a: Namespace, folder: Path) -> None:
+        """Put under the command's names what it reads, unless lwd itself knows the name."""
+        for attribute, kind in READS[name_of(a)].items():
+            given = getattr(a, attribute)
+            for value in given if isinstance(given, list) else [given]:
+                if value and not self.is_known(attribute, value, a) and not (folder / value).exists():
+                    self.copy(self.kind(kind, value, a), folder / value)
+
+    def is_known(self, attribute: str, value: str, a: Namespace) -> bool:
+        if attribute in ("schedule", "schedules"):
+            return value.partition(":")[0] in SCHEDULE_WORDS
+        if attribute in ("source", "images", "reference", "samples") and a.command != "convert":
+            return value.partition("/")[0] in SOURCE_WORDS
+        known = {"model": MODELS, "guide": {**MODELS, "null": None}, "decoder": AUTOENCODERS, "texture": AUTOENCODERS}
+        return value in known.get(attribute, ())
+
+    @staticmethod
+    def kind(kind: str, value: str, a: Namespace) -> str:
+        if kind == "ae" and getattr(a, "semantic", "") == "embedded":
+            return "ae7"
+        if kind == "run" and a.command == "sample" and a.schedule and not a.other_schedule:
+            return "surface"
+        if kind == "weights":
+            return {".pt": "sfd", ".ckpt": "vae"}.get(Path(value).suffix, "model")
+        return "adm" if kind == "photos" and value.endswith(".npz") else kind
+
+    def copy(self, kind: str, target: Path) -> None:
+        source = self.made(kind)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        (shutil.copytree if source.is_dir() else shutil.copy)(source, target)
+
+    def made(self, kind: str) -> Path:
+        path = self.root / kind
+        if not path.exists():
+            getattr(self, f"make_{kind}")(path)
+        return path
+
+    def run(self, command: str) -> None:
+        arguments = smaller(shlex.split(command))
+        assert main(arguments) == 0, command
+
+    def make_photos(self, path: Path) -> None:
+        rng = np.random.default_rng(1)
+        for i in range(36):
+            (path / f"class-{i % 3}").mkdir(parents=True, exist_ok=True)
+            picture = Image.fromarray(rng.integers(0, 256, (40, 48, 3), np.uint8))
+            picture.save(path / f"class-{i % 3}" / f"{i:03}.png")
+
+    def make_adm(self, path: Path) -> None:
+        with path.open("wb") as file:
+            np.savez(file, arr_0=np.random.default_rng(2).integers(0, 256, (24, SIDE, SIDE, 3), np.uint8))
+
+    def make_ae(self, path: Path, patch: int = 8) -> None:
+        torch.manual_seed(0)
+        path.mkdir()
+        PatchAutoencoder.small(channels=TEXTURE, patch=patch, width=32, depth=1).eval().save(path)
+
+    def make_ae7(self, path: Path) -> None:
+        self.make_ae(path, 7)
+
+    def make_pca(self, path: Path) -> None:
+        pixels = np.load(self.cache / "cifar10" / "train_images.npy")
+        save_pca(PCAFit().update(features(from_uint8(torch.from_numpy(pixels)))).finish(SEMANTIC), path)
+
+    def make_latents(self, path: Path) -> None:
+        tools = f"--texture {self.made('ae')} --semantic resnet50:3@64 --compress {self.made('pca')}"
+        self.run(f"encode cifar10/train {tools} --features --out {path}")
+
+    def make_schedule(self, path: Path) -> None:
+        lwd.save_schedule(lwd.Polynomial.from_shares([[0.5, 0.5]]), path)
+
+    def make_run(self, path: Path) -> None:
+        self.run(f"train {self.made('latents')} --preset cifar-small --schedule {self.made('schedule')} --out {path}")
+
+    def make_surface(self, path: Path) -> None:
+        self.run(f"probe {self.made('latents')} --preset cifar-small --method surface --out {path}")
+
+    def make_samples(self, path: Path) -> None:
+        decoder = self.made("ae")
+        self.run(f"sample --model {self.made('run')} --decoder {decoder} --solver heun --steps 2 --out {path}")
+
+    def make_evaluated(self, path: Path) -> None:
+        shutil.copytree(self.made("samples"), path)
+        self.run(f"evaluate {path} --reference cifar10/test")
+
+    def make_model(self, path: Path) -> None:
+        network = busy_network(small_config(lwd.Layout.of(texture=4, semantic=2)))
+        lwd.save(lwd.Checkpoint(network, lwd.Offset(0.3)), path)
+
+    def make_sfd(self, path: Path) -> None:
+        layout = lwd.Layout.of(texture=32, semantic=16)  # the published channels, which the pages name
+        torch.save({"ema": reference_state(small_config(layout, classes=1000))}, path)
+
+    def make_vae(self, path: Path) -> None:
+        torch.save({"state_dict": ldm()[1]}, path)
+
+
+WRITES = {
+    "fit texture": ("config.json", "model.safetensors"),
+    "fit semantic": ("config.json",),
+    "encode": ("manifest.json",),
+    "probe": ("schedule.json", "trace.json", "probe.png", "metrics.jsonl", "checkpoints/latest"),
+    "probe surface": ("surfaces.safetensors", "surfaces.json", "metrics.jsonl", "checkpoints/latest"),
+    "sweep": ("sweep.json", "sweep.png"),
+    "train": ("run.json", "metrics.jsonl", "checkpoints/latest"),
+    "schedule path": ("path.png", "path.json"),
+    "sample": ("manifest.json", "grid.png"),
+    "bench sampler": ("sampler.png", "sampler.json"),
+    "compare": ("comparison.md", "comparison.png"),
+    "demo": ("report.html",),
+}
+
+
+def writes(a: Namespace, folder: Path) -> list[Path]:
+    """The files that the documentation promises of a command."""
+    name, out = name_of(a), getattr(a, "out", None)
+    if name == "data show" and not out:
+        return [folder / a.directory / "contact-sheet.png"]
+    if name == "runs show" and not out:
+        return [folder / a.run_dir / "curves.png"]
+    if name == "evaluate" and not out:
+        return [folder / a.samples / "evaluation.json"]
+    if not out:
+        return []
+    found = [folder / out]
+    if name == "sample" and out.endswith(".png"):
+        return found
+    key = "probe surface" if name == "probe" and a.method == "surface" else name
+    found += [folder / out / file for file in WRITES.get(key, ())]
+    if name == "sample":
+        found += [folder / out / "samples.npz"] if "npz" in a.format else []
+        found += [folder / out / "images" / "000000.png"] if "png" in a.format else []
+        found += [folder / out / "trajectory.png"] if a.trajectory else []
+    if name == "sweep":
+        found += [folder / out / f"lambda-{float(k):g}" / "schedule.json" for k in a.kinetic.split(",")]
+    if name == "schedule path" and (folder / out / "path.json").exists():
+        there = json.loads((folder / out / "path.json").read_text())
+        found += [folder / out / f"{key}.json" for key in ("weakest", "chosen") if there[key] is not None]
+    if name == "train" and a.decoder:
+        found += [folder / out / "samples" / "00000002.png"]
+    return found
+
+
+if __name__ == "__main__":
+    stand_in()
+    sys.exit(main(sys.argv[1:]))
