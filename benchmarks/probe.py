@@ -2,9 +2,9 @@
 
     python benchmarks/probe.py [LATENTS] [--preset fashion-small] [--steps 300] [--kinetic 0.016,0.06] [--out DIR]
 
-Without LATENTS: the embedded images. One surface probe, its whole lambda path, and a joint probe ("exact", begun half
-way to the surface's curve) for each lambda of --kinetic. Probes that are in --out are kept; times are ratios to one
-joint probe, and only printed where all of them were made in this run, on this machine.
+Without LATENTS: the embedded images. One surface probe, its whole lambda path, and a joint probe ("exact", begun the
+share --start of the way from the identity to the collapsed curve) for each lambda of --kinetic. Probes that are in
+--out are kept; times are ratios to one joint probe, and only printed where all of them were made in this run.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from lwd.probe.path import LAMBDAS, lambda_path, largest_gap, solve_for
 from lwd.probe.surface import path_objective
 from lwd.probe.table import smooth
 from lwd.representations.texture import TextureAutoencoder
-from lwd.schedule.learned import Learnable, Polynomial
+from lwd.schedule.learned import Polynomial
 from lwd.stages import open_data, probe
 from lwd.surface_probe import surface_probe
 from lwd.train.devices import Devices
@@ -33,17 +33,11 @@ def embedded_latents(out: Path) -> Path:
     return encode_embedded("train", TextureAutoencoder.load("fashion"), out, "shipped")
 
 
-def joint(config: Config, data: Any, out: Path, kinetic: float, start: Learnable) -> tuple[Polynomial, float]:
-    """A joint probe from a curve between the identity and the surface's, and its time."""
+def joint(config: Config, data: Any, out: Path, kinetic: float) -> tuple[Polynomial, float]:
+    """A joint probe, which knows nothing of the surfaces, and its time."""
     begun = time.perf_counter()
-    shares = (start.shares() + Polynomial().shares()).detach() / 2
-    found = probe(
-        with_changes(config, probe={"kinetic": kinetic}),
-        data,
-        out / f"joint-{kinetic:g}",
-        Devices(cpu=True),
-        schedule=Polynomial.from_shares(shares.tolist()),
-    )
+    config = with_changes(config, probe={"kinetic": kinetic})
+    found = probe(config, data, out / f"joint-{kinetic:g}", Devices(cpu=True))
     assert isinstance(found.schedule, Polynomial)
     return found.schedule, time.perf_counter() - begun
 
@@ -55,13 +49,16 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=300, help="of every probe (default 300)")
     parser.add_argument("--kinetic", default="0.016,0.06", help="lambdas of the joint probes (default 0.016,0.06)")
     parser.add_argument("--rho-lr", type=float, default=0.1, help="learning rate of rho (default 0.1)")
+    parser.add_argument("--start", type=float, default=0.5, help="of the joint probes: 0 identity ... 1 collapsed")
     parser.add_argument("--out", help="keep the probes there")
     parser.add_argument("--json", action="store_true", help="print the numbers as one JSON object on the last line")
     arguments = parser.parse_args()
     out = Path(arguments.out or tempfile.mkdtemp())
     steps = arguments.steps
     config = load_config(arguments.preset, [f"probe.steps={steps}", f"probe.burn_in={steps * 7 // 10}"])
-    config = with_changes(config, probe={"rho_lr": arguments.rho_lr}, optimizer={"decay": "constant"})
+    config = with_changes(
+        config, probe={"rho_lr": arguments.rho_lr, "start": arguments.start}, optimizer={"decay": "constant"}
+    )
     latents = arguments.latents or embedded_latents(out / "latents")
     data: Any = open_data(latents, config)
     kinetics = [float(part) for part in arguments.kinetic.split(",")]
@@ -82,7 +79,7 @@ def main() -> None:
     tau = torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)
     for kinetic in kinetics:
         mine = solve_for(kinetic, Polynomial(), surfaces, objective, [p.schedule for p in path.points])
-        theirs, seconds = joint(config, data, out, kinetic, mine.schedule)
+        theirs, seconds = joint(config, data, out, kinetic)
         times.append(seconds)
         gap = result[f"gap at {kinetic:g}"] = largest_gap(mine.schedule, theirs)
         goal = FlowObjective(data.layout, o.weights, o.reduction, kinetic=kinetic)

@@ -223,7 +223,7 @@ def test_trajectory_states_are_the_samplers_own(model, tmp_path):
     assert main(arguments) == 0
     assert picture(tmp_path / "s" / "trajectory.png").shape[1] > 1000
     assert main([*arguments[:-3], "--out", str(tmp_path / "grid.png"), "--label", "0-1"]) == 0
-    assert picture(tmp_path / "grid.png").shape == (16, 16, 3)
+    assert picture(tmp_path / "grid.png").shape == (16 * 10, 16 * 10, 3)  # 8 px, enlarged to look at
 
 
 def test_a_run_directory_means_its_newest_checkpoint(tmp_path, model):

@@ -30,6 +30,8 @@ from lwd.solver.fixed import METHODS as FIXED_METHODS
 ROWS = 8
 """The network always sees a multiple of so many samples: see `lwd.sample`."""
 KINDS = ("png", "npz")
+LOOK = 84
+"""Pixels that an image of a grid has at least, about."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +152,10 @@ def draw_grid(generator: Generator) -> Image.Image:
     with threads(generator.settings.threads):
         solver, count, size = generator.solver(), min(64, generator.settings.count), generator.settings.batch
         parts = [generator.draw(low, min(low + size, count), solver)[0] for low in range(0, count, size)]
-        return Image.fromarray(tile(np.concatenate(parts), generator.labels()))
+        sheet = Image.fromarray(tile(np.concatenate(parts), generator.labels()))
+        # Small images are enlarged: the picture is for looking at.
+        factor = max(1, LOOK // parts[0].shape[2])
+        return sheet.resize((factor * sheet.width, factor * sheet.height), Image.Resampling.NEAREST)
 
 
 def open_generator(

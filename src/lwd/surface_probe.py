@@ -69,18 +69,23 @@ def surface_probe(
         return outcome, None
     if devices.main:
         about |= {"steps": config.probe.steps, "seed": config.run.seed, "weights": objective.weights}
-        about |= {"reduction": o.reduction, "points": points, "samples": samples}
-        about["network"] = model_digest(locate(out))
+        about |= {"reduction": o.reduction, "points": points, "samples": samples, "network": model_digest(locate(out))}
         about["epochs"] = round(config.probe.steps * config.run.batch / len(data), 2)
         if not _is_there(Path(out), about):
-            reader.load_state_dict(read_safetensors(locate(out) / "model.safetensors", str(devices.device)))
-            latents, labels = _held(data, samples, config.run.seed, devices.device)
-            pair = len(data.layout) == 2  # a sampler's error is predicted from a grid
-            table = tabulate(reader, latents, labels, data.layout, points, bends=pair, progress=progress)
-            scales = calibrate(reader, table, labels[:CALIBRATION], data.size) if pair else {}
-            save_surfaces(table, Path(out) / NAME, about | {"error_scales": scales})
+            _tabulate(Path(out), reader, data, about, progress)
     devices.wait()
     return outcome, load_surfaces(Path(out) / NAME)[0]
+
+
+def _tabulate(out: Path, network: nn.Module, data: Latents, about: Mapping[str, Any], progress: Any) -> None:
+    """Surfaces of the newest averaged weights, and how far predicted errors are off."""
+    device = next(network.parameters()).device
+    network.load_state_dict(read_safetensors(locate(out) / "model.safetensors", str(device)))
+    latents, labels = _held(data, about["samples"], about["seed"], device)
+    pair = len(data.layout) == 2  # a sampler's error is predicted from a grid
+    table = tabulate(network, latents, labels, data.layout, about["points"], bends=pair, progress=progress)
+    scales = calibrate(network, table, labels[:CALIBRATION], data.size) if pair else {}
+    save_surfaces(table, out / NAME, {**about, "error_scales": scales})
 
 
 def _check(points: int, samples: int, count: int) -> None:

@@ -1,0 +1,75 @@
+"""The model that ships with lwd: good pictures, offline, small."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import lwd
+from lwd.assets import MODELS
+from lwd.cli import main
+from lwd.pipeline import resolve
+from lwd.representations.judge import load_judge, seen_classes
+from lwd.representations.texture import from_uint8
+from lwd.schedule.learned import Learnable
+from test_pipeline import pipeline
+
+HEUN = {"method": "heun", "steps": 10}
+
+
+def share_seen(pipe, **guidance):
+    """Share of 100 samples in which the judge, trained on real images only, sees the class that was asked for."""
+    labels = [i % 10 for i in range(100)]
+    images = pipe(labels, seed=0, solver=HEUN, **guidance).images
+    pixels = from_uint8(torch.from_numpy(np.stack([np.asarray(image) for image in images])))
+    return float((seen_classes(load_judge(), pixels) == torch.tensor(labels)).double().mean())
+
+
+def test_the_pictures_show_what_was_asked_for():
+    """Oracle: the judge, which is right about 86% of real test images and 10% of noise (measured here: 71% and 83%)."""
+    pipe, weak = (lwd.LWDPipeline.from_pretrained(name) for name in ("fashion", "fashion-weak"))
+    plain, guided = share_seen(pipe), share_seen(pipe, guide=weak, scale=1.5)
+    assert plain > 0.6
+    assert guided > plain + 0.05
+    assert guided > 0.75
+
+
+def test_it_is_small_and_says_where_it_comes_from():
+    """Oracle: 8 MB with its weak partner; a learned schedule with its lambda; 16 bits stored, 32 computed."""
+    size = sum(path.stat().st_size for folder in MODELS.values() for path in folder.rglob("*") if path.is_file())
+    assert size <= 8_000_000
+    checkpoint = lwd.load(MODELS["fashion"])
+    assert isinstance(checkpoint.schedule, Learnable)
+    assert checkpoint.provenance["schedule"]["lambda"] > 0
+    assert next(checkpoint.velocity.parameters()).dtype == torch.float32
+    assert 0.05 < float(checkpoint.schedule.times(0.5)[0]) < 0.45
+
+
+def test_the_command_of_the_readme(tmp_path, monkeypatch, capsys):
+    """Oracle: one picture of 64 shirts, in grey; no other file; nothing needs a network."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    command = ["sample", "--model", "fashion", "--label", "3", "--solver", "heun", "--steps", "5"]
+    assert main([*command, "--count", "16", "--out", "shirts.png"]) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["shirts.png"]
+    picture = np.asarray(Image.open("shirts.png").convert("L"))
+    assert picture.std() > 20
+    assert main(["sample", "--model", "fashon", "--out", "x.png"]) == 2
+    assert "fashion, fashion-weak" in capsys.readouterr().err
+
+
+def test_a_model_of_the_same_name_goes_first(tmp_path, monkeypatch):
+    """Oracle: a directory `fashion` with a model is that model; one with something else is not in the way."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "fashion").mkdir()
+    assert resolve("fashion") == MODELS["fashion"]
+    (tmp_path / "fashion").rmdir()
+    pipeline().save_pretrained("fashion")
+    assert resolve("fashion").resolve() == tmp_path / "fashion"
+
+
+@pytest.mark.parametrize("name", ["fashion", "fashion-weak"])
+def test_shipped_models_refuse_another_schedule(name):
+    """Oracle: they were trained under one curve."""
+    with pytest.raises(lwd.InputError, match="schedule"):
+        lwd.load(MODELS[name]).under(lwd.Synchronous())
