@@ -139,7 +139,7 @@ class LWDPipeline:
                 raise InputError("scale and interval have no effect without a guide; pass guide=WEAK or guide='null'")
             return main
         if scale is None:
-            raise InputError("a guide needs a scale, for example scale=1.5 (1 = no guidance)")
+            raise InputError("a guide needs a scale, for example scale=1.5, or --scale 1.5 (1 = no guidance)")
         if guide == "null":
             return ClassifierFree(main, main.null_label, scale, layout, interval)
         if isinstance(guide, str):

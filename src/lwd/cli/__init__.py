@@ -14,7 +14,7 @@ from lwd.version import __version__
 # Before torch is loaded: beside another busy process, threads that spin while they wait make small layers ten times
 # slower; with this they go to sleep sooner, at no cost that we could measure on a quiet machine.
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
-COMMANDS = (schedule, data, fit, encode, train, surfaces, sample, bench, evaluate, convert, demo)
+COMMANDS = (demo, sample, data, fit, encode, train, surfaces, schedule, evaluate, bench, convert)
 
 
 class Parser(argparse.ArgumentParser):
@@ -34,7 +34,7 @@ def build_parser() -> Parser:
     parser = Parser(
         prog="lwd",
         description="Learning When to Denoise: diffusion over several representations, each on its own learned clock.",
-        epilog="example: lwd schedule plot offset:0.3 polynomial --out schedules.png",
+        epilog="example: lwd sample --model fashion --label 3 --out shirts.png",
     )
     parser.add_argument("--version", action="version", version=f"lwd {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")

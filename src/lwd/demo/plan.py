@@ -38,6 +38,10 @@ class Plan:
     """Of tau, in the viewer."""
     threads: int = 2
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed < 2**31:
+            raise InputError(f"the seed is a whole number from 0 to 2^31 - 1, got {self.seed}")
+
     def config(self) -> Config:
         """The preset fashion-small with this plan's numbers."""
         probe = max(self.probe_steps, self.joint_steps)
