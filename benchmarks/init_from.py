@@ -58,7 +58,7 @@ def main() -> None:
     config = load_config("fashion-small", [f"run.batch={a.batch}", "run.sample_every=0", "optimizer.warmup=50"])
     config = replace(config, schedule=a.schedule)
     surface_probe(
-        with_changes(config, probe={"steps": a.probe, "burn_in": 0}), data, out / "probe", devices, points=5, samples=20
+        with_changes(config, probe={"steps": a.probe, "burn_in": 0}), data, out / "probe", devices, points=5, samples=32
     )
     rows: dict[str, float] = {}
     train(with_changes(config, run={"steps": a.steps}), data, out / "from", devices, init_from=out / "probe")

@@ -129,7 +129,7 @@ def test_another_plan_is_refused(whole, tmp_path, capsys):
 
 
 def test_the_clock_learns_from_what_things_take(monkeypatch):
-    """Oracle: by hand: what was expected to take 10 s took 20, so the other 30 are announced as 60."""
+    """Oracle: by hand: 10 s of work took 20, beside 20 s that are believed: the other 30 are announced as 40."""
     now = [0.0]
     monkeypatch.setattr("lwd.demo.clock.time.monotonic", lambda: now[0])
     lines = []
@@ -138,7 +138,7 @@ def test_the_clock_learns_from_what_things_take(monkeypatch):
         for _ in range(4):
             now[0] += 5
             advance(1)
-    assert "0:20   about 1:00 left in all" in lines[0]
+    assert "0:20   about 0:40 left in all" in lines[0]
     with clock.stage("two"):  # done by an earlier process
         pass
     assert lines[1].split() == ["[2/2]", "two", "0:00"]

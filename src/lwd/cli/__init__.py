@@ -11,9 +11,9 @@ from lwd.cli import bench, convert, data, demo, encode, evaluate, fit, sample, s
 from lwd.errors import InputError, SolveError, nearest
 from lwd.version import __version__
 
-# Before torch is loaded: beside another busy process, threads that spin while they wait make small layers ten times
-# slower; with this they go to sleep sooner, at no cost that we could measure on a quiet machine.
-os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+# Before torch is loaded: beside another busy process, threads that spin for long while they wait made small layers ten
+# times slower. This long they spin on a quiet machine too, where sleeping sooner (1000) cost a tenth of the speed.
+os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 COMMANDS = (demo, sample, data, fit, encode, train, surfaces, schedule, evaluate, bench, convert)
 
 

@@ -7,6 +7,9 @@ from contextlib import contextmanager
 
 from tqdm import tqdm
 
+BELIEF = 20.0
+"""Seconds of work for which the first estimate counts: a short stage must not upset it."""
+
 
 class Clock:
     """Expected seconds of every stage, corrected by how long things really take on this machine."""
@@ -43,7 +46,7 @@ class Clock:
     def _left(self, name: str | None, share: float, seconds: float = 0.0) -> str:
         """How long everything will still take, from how long things took so far."""
         work = self.work + (self.expected[name] * share if name else 0.0)
-        pace = (self.spent + seconds) / work if work > 2 else 1.0
+        pace = (self.spent + seconds + BELIEF) / (work + BELIEF)
         rest = sum(value for key, value in self.expected.items() if key not in self.done)
         rest -= self.expected[name] * min(share, 1.0) if name else 0.0
         return f"about {_minutes(pace * rest)} left in all" if rest > 0 else ""

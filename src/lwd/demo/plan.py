@@ -20,16 +20,16 @@ class Plan:
 
     scale: str = "full"
     seed: int = 0
-    batch: int = 64
-    probe_steps: int = 1000
+    batch: int = 48
+    probe_steps: int = 900
     points: int = 9
     """Of the surfaces, along each clock."""
     probe_images: int = 128
     lambdas: tuple[float, ...] = (0.001, 0.002, 0.004, 0.008, 0.016, 0.03, 0.06, 0.12, 0.25)
     tolerance: float = 0.02
     joint_steps: int = 200
-    train_steps: int = 300
-    count: int = 500
+    train_steps: int = 250
+    count: int = 400
     """Samples of each set."""
     steps: int = 10
     """Of Heun's method, for the samples and for the choice of lambda."""

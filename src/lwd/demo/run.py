@@ -73,13 +73,18 @@ def run_demo(out: str | os.PathLike[str], plan: Plan = FULL, show: Callable[[str
 
 def expected(plan: Plan) -> dict[str, float]:
     """Seconds on two cores of 2026, for the first estimate; the clock corrects them as it goes."""
-    step = 0.0016 * plan.batch
-    table = 0.0012 * plan.points**2 * plan.probe_images
+    step = 0.04 + 0.0013 * plan.batch
+    table = 0.0024 * plan.points**2 * plan.probe_images
     seconds = {"encode the images": 6.0, "surface probe": plan.probe_steps * step + table}
-    seconds |= {"every lambda": 1.5 * len(plan.lambdas), "joint probe": plan.joint_steps * step}
+    seconds |= {"every lambda": 1.9 * len(plan.lambdas), "joint probe": plan.joint_steps * step}
     seconds |= {f"train {name}": plan.train_steps * step for name in NAMES}
-    drawn = 0.0012 * plan.count * plan.steps
-    return seconds | {"sample, plain": drawn, "sample, guided": 2 * drawn, "evaluate": 3.0, "report": 0.6 * plan.marks}
+    drawn = 0.0038 * plan.count * plan.steps
+    return seconds | {
+        "sample, plain": drawn,
+        "sample, guided": 2.4 * drawn,
+        "evaluate": 3.0,
+        "report": 0.25 * plan.marks,
+    }
 
 
 @dataclass(frozen=True)
