@@ -98,7 +98,7 @@ def test_plot_writes_a_picture(tmp_path, kind):
     [
         (
             ["schedul"],
-            "there is no command 'schedul'; known: schedule, data, fit, encode, probe, sweep, train,",
+            "there is no command 'schedul'; known: demo, sample, data, fit, encode, probe, sweep, train,",
         ),
         (["schedule", "sho"], "did you mean 'show'"),
         (["schedule"], "the following arguments are required: ACTION"),
@@ -129,10 +129,18 @@ def test_wrong_use_gets_one_line_and_exit_code_2(arguments, message, capsys):
     assert captured.err.count("\n") == 1
 
 
-def test_ctrl_c_exits_with_130(monkeypatch, capsys):
-    monkeypatch.setattr("lwd.demo.run_demo", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
-    assert main(["demo"]) == 130
+def _interrupt(*_):
+    raise KeyboardInterrupt
+
+
+def test_ctrl_c_exits_with_130_or_3_where_everything_is_saved(monkeypatch, capsys, tmp_path):
+    """Oracle: the codes of docs/troubleshooting.md."""
+    monkeypatch.setattr("lwd.report.plots.save_figure", _interrupt)
+    assert main(["schedule", "plot", "synchronous", "--out", str(tmp_path / "a.png")]) == 130
     assert capsys.readouterr().err == "lwd: interrupted\n"
+    monkeypatch.setattr("lwd.demo.run.run_demo", _interrupt)
+    assert main(["demo", "--out", str(tmp_path / "demo")]) == 3
+    assert "run the same command to continue" in capsys.readouterr().err
 
 
 if __name__ == "__main__":

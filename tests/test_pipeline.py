@@ -129,7 +129,10 @@ def test_larger_images():
             ),
             "guide has 3 classes",
         ),
-        (lambda _: LWDPipeline.from_pretrained("no/such/place"), "neither a directory nor a hub id"),
+        (
+            lambda _: LWDPipeline.from_pretrained("no/such/place"),
+            "neither a directory, nor a model that ships with lwd",
+        ),
         (
             lambda _: lwd.Checkpoint(busy_network(small_config()), lwd.Offset(0.3, ("a", "b"), "a")),
             "schedule is for a, b",

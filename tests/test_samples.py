@@ -238,7 +238,7 @@ def test_a_run_directory_means_its_newest_checkpoint(tmp_path, model):
 @pytest.mark.parametrize(
     ("extra", "message"),
     [
-        (["--model", "nowhere"], "nowhere is neither a directory nor a hub id"),
+        (["--model", "nowhere"], "nowhere is neither a directory, nor a model that ships with lwd"),
         (["--label", "4"], "class labels lie in 0..2 (3 = any class), got 4"),
         (["--label", "7"], "class labels lie in 0..2"),
         (["--label", "x"], "labels are whole numbers and ranges"),
