@@ -94,9 +94,11 @@ class GlobalOptimum:
         return out[0].reshape(rise.shape), out[1].reshape(rise.shape)
 
 
-def global_optimum(surfaces: Surfaces, objective: FlowObjective, **grid: int) -> PiecewiseLinear:
-    """The monotone piecewise-linear path of least objective for one lambda; grid: columns, heights, doublings."""
-    return GlobalOptimum(surfaces, objective, **grid)(objective.kinetic)  # type: ignore[arg-type]
+def global_optimum(
+    surfaces: Surfaces, objective: FlowObjective, columns: int = 16, heights: int = 81, doublings: int = 3
+) -> PiecewiseLinear:
+    """The monotone piecewise-linear path of least objective for one lambda."""
+    return GlobalOptimum(surfaces, objective, columns, heights, doublings)(objective.kinetic)
 
 
 def _pinned(levels: Tensor) -> Tensor:
