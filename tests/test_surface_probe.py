@@ -154,6 +154,22 @@ def test_the_network_samples_under_any_schedule(probed, tmp_path):
     assert data.layout.names == bound.layout.names
 
 
+def test_a_second_path_leaves_nothing_of_the_first(probed, tmp_path, capsys):
+    """Oracle: files only of rules that chose something; an option without effect and a wrong place are refused."""
+    run, _, _ = probed
+    path = ["schedule", "path", str(run), "--lambdas", "0.3", "--out", str(tmp_path)]
+    assert main([*path, "--steps", "8"]) == 0
+    assert (tmp_path / "chosen.json").exists()
+    assert main(path) == 0
+    assert not (tmp_path / "chosen.json").exists()
+    assert json.loads((tmp_path / "path.json").read_text())["chosen"] is None
+    capsys.readouterr()
+    assert main([*path, "--order", "1"]) == 2
+    assert "--order has no effect without --steps" in capsys.readouterr().err
+    assert main(["schedule", "path", str(tmp_path / "nowhere"), "--out", str(tmp_path)]) == 2
+    assert "holds no surfaces" in capsys.readouterr().err
+
+
 def _made(path):
     path.mkdir()
     return path

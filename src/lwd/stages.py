@@ -123,6 +123,10 @@ def train(
 def load_into(network: torch.nn.Module, source: str | os.PathLike[str]) -> str:
     """Copy a checkpoint's weights into a network of the same shape; its digest. A projector may be missing."""
     directory = locate(source)
+    if not (directory / "model.safetensors").exists():
+        raise InputError(
+            f"{directory}/model.safetensors does not exist; --init-from takes the --out of a probe or training"
+        )
     weights = read_safetensors(directory / "model.safetensors")
     shapes = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
     own = {name: shape for name, shape in shapes.items() if not name.startswith("repa_projector") or name in weights}

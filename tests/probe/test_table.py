@@ -14,7 +14,7 @@ from lwd.objective import FlowObjective
 from lwd.probe.bend import predicted_error
 from lwd.probe.family import best_curve, between, descend, fitted_to
 from lwd.probe.files import load_surfaces, save_surfaces
-from lwd.probe.optimum import NODES, global_optimum
+from lwd.probe.optimum import NODES, at_the_edge, global_optimum
 from lwd.probe.path import choose, lambda_path, largest_gap, solve_for
 from lwd.probe.surface import path_objective, pull
 from lwd.probe.table import GridSurfaces, SmoothSurfaces, SurfaceTable, grid_points, scattered_points, smooth, tabulate
@@ -184,6 +184,17 @@ def test_the_whole_lambda_path():
     assert all(point.floor <= point.objective + 1e-6 for point in path.points)
     weak = next(point for point in path.points if point.kinetic == 0.01)
     assert largest_gap(weak.schedule, lwd.Polynomial().extreme()) < 0.02
+
+
+def test_a_collapsed_optimum_is_named():
+    """Oracle: by hand: a group that waits to the end, one that is done at once, and two that run together."""
+    names = ("texture", "semantic")
+    late = lwd.PiecewiseLinear([0, 0.95, 1], {"texture": [0, 0.01, 1], "semantic": [0, 0.95, 1]})
+    early = lwd.PiecewiseLinear([0, 0.05, 1], {"texture": [0, 0.99, 1], "semantic": [0, 0.05, 1]})
+    together = lwd.PiecewiseLinear([0, 1], {name: [0, 1] for name in names})
+    assert "texture waits" in at_the_edge(late)
+    assert "texture is done" in at_the_edge(early)
+    assert at_the_edge(together) == ""
 
 
 def test_information_gain_does_not_depend_on_the_path():

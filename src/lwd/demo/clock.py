@@ -16,7 +16,6 @@ class Clock:
 
     def __init__(self, expected: dict[str, float], show: Callable[[str], object] = print) -> None:
         self.expected, self.show = expected, show
-        self.begun = time.monotonic()
         self.done: list[str] = []
         self.work = self.spent = 0.0
 
@@ -50,10 +49,6 @@ class Clock:
         rest = sum(value for key, value in self.expected.items() if key not in self.done)
         rest -= self.expected[name] * min(share, 1.0) if name else 0.0
         return f"about {_minutes(pace * rest)} left in all" if rest > 0 else ""
-
-    @property
-    def elapsed(self) -> str:
-        return _minutes(time.monotonic() - self.begun)
 
 
 def _minutes(seconds: float) -> str:

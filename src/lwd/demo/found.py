@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from lwd.demo.plan import NAMES, Plan
+from lwd.demo.plan import NAMES, Plan, samples_folder
 from lwd.files import read_json
 from lwd.objective import FlowObjective
 from lwd.probe.path import largest_gap
@@ -56,7 +56,7 @@ class Found:
 
     def seen(self, name: str, variant: str, judge: FashionJudge) -> tuple[float, float]:
         """Share of samples whose class the judge sees, and its standard error."""
-        folder = self.out / "samples" / f"{name.replace(' ', '-')}-{variant}"
+        folder = samples_folder(self.out, name, variant)
         manifest = read_json(folder / "manifest.json")
         with np.load(folder / "samples.npz") as arrays:
             images = from_uint8(torch.from_numpy(arrays["arr_0"]))

@@ -12,6 +12,7 @@ FORMAT, VERSION, FILE = "lwd.demo", 1, "demo.json"
 SPECS = {"synchronous": "synchronous", "offset 0.3": "offset:0.3", "learned": ""}
 """The schedules that are trained; the learned one comes from the surfaces."""
 NAMES = tuple(SPECS)
+VARIANTS = ("plain", "guided")
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,16 @@ class Plan:
         settings |= {"run.save_every": 100, "run.log_every": 5, "run.sample_every": 0, "run.keep_last": 1}
         settings |= {"optimizer.warmup": min(50, self.train_steps // 5 + 1), "probe.steps": probe, "probe.burn_in": 0}
         return load_config("fashion-small", [f"{key}={value}" for key, value in settings.items()])
+
+
+def train_folder(out: Path, name: str) -> Path:
+    """Where a schedule's model is trained."""
+    return out / "train" / name.replace(" ", "-")
+
+
+def samples_folder(out: Path, name: str, variant: str) -> Path:
+    """Where a schedule's samples lie, plain or guided."""
+    return out / "samples" / f"{name.replace(' ', '-')}-{variant}"
 
 
 FULL = Plan()

@@ -13,7 +13,7 @@ from lwd.config import Config, with_changes
 from lwd.data.reader import LatentReader
 from lwd.demo.clock import Clock
 from lwd.demo.found import Found, findings
-from lwd.demo.plan import FULL, NAMES, SPECS, Plan, keep
+from lwd.demo.plan import FULL, NAMES, SPECS, VARIANTS, Plan, keep, samples_folder, train_folder
 from lwd.demo.story import make_story
 from lwd.embedded import encode_embedded
 from lwd.errors import InputError
@@ -40,7 +40,6 @@ from lwd.train.trainer import Trainer
 
 AUTOENCODER = AUTOENCODERS["fashion"]
 REPORT = "report.html"
-VARIANTS = ("plain", "guided")
 
 
 class Interrupted(Exception):
@@ -174,17 +173,14 @@ class _Demo:
     def schedules(self) -> dict[str, Schedule]:
         return {name: parse_schedule(self.spec(name), ("texture", "semantic")) for name in NAMES}
 
-    def run_of(self, name: str) -> Path:
-        return self.out / "train" / name.replace(" ", "-")
-
     def train(self, name: str, data: LatentReader) -> None:
         """From the surface probe's network, which knows every schedule, on under this one."""
         with self.clock.stage(f"train {name}", self.plan.train_steps) as advance:
-            if _finished(self.run_of(name), self.plan.train_steps):
+            if _finished(train_folder(self.out, name), self.plan.train_steps):
                 return
             config = replace(self.config, schedule=self.spec(name))
             options: dict[str, Any] = {"init_from": self.out / "surface"}
-            outcome = train(config, data, self.run_of(name), Devices(cpu=True), _Steps(advance), **options)
+            outcome = train(config, data, train_folder(self.out, name), Devices(cpu=True), _Steps(advance), **options)
             _go_on(outcome.finished)
 
     def generator(self, name: str, variant: str) -> Generator:
@@ -202,15 +198,12 @@ class _Demo:
         )
         guide = str(self.out / "surface") if guided else None
         options: dict[str, Any] = {"decoder": str(AUTOENCODER), "device": "cpu", "schedule": self.spec(name)}
-        return open_generator(self.run_of(name), settings, guide, **options)
-
-    def samples_of(self, name: str, variant: str) -> Path:
-        return self.out / "samples" / f"{name.replace(' ', '-')}-{variant}"
+        return open_generator(train_folder(self.out, name), settings, guide, **options)
 
     def sample(self, variant: str) -> None:
         with self.clock.stage(f"sample, {variant}", len(NAMES) * self.plan.count) as advance:
             for name in NAMES:
-                generate(self.generator(name, variant), self.samples_of(name, variant), progress=advance)
+                generate(self.generator(name, variant), samples_folder(self.out, name, variant), progress=advance)
 
     def evaluate(self) -> Mapping[tuple[str, str], Mapping[str, Any]]:
         """Against the embedded test images, with the judge that ships with lwd."""
@@ -219,7 +212,7 @@ class _Demo:
         with self.clock.stage("evaluate", len(NAMES) * len(VARIANTS)) as advance:
             for name in NAMES:
                 for variant in VARIANTS:
-                    where = self.samples_of(name, variant)
+                    where = samples_folder(self.out, name, variant)
                     evaluate(where, "fashion/test", settings, device="cpu", cache=self.out / "cache")
                     found[name, variant] = read_json(where / "evaluation.json")["metrics"]
                     advance(1)

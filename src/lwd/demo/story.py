@@ -14,7 +14,7 @@ from PIL import Image
 from lwd.data.fashion import CLASSES, fashion_meta, fashion_semantic
 from lwd.data.pictures import png
 from lwd.demo.found import Found, commands, findings
-from lwd.demo.plan import NAMES, Plan
+from lwd.demo.plan import NAMES, VARIANTS, Plan, samples_folder, train_folder
 from lwd.generator import Generator
 from lwd.probe.table import grid_points, smooth
 from lwd.report.sheets import colours
@@ -159,7 +159,7 @@ def _surfaces(found: Found) -> dict[str, Any]:
 def _losses(found: Found) -> dict[str, Any]:
     plan, runs = found.plan, []
     for name in NAMES:
-        lines = read_metrics(found.out / "train" / name.replace(" ", "-") / METRICS)
+        lines = read_metrics(train_folder(found.out, name) / METRICS)
         points = [(line["step"], round(line["total"], 5)) for line in lines if "total" in line]
         runs.append({"name": name, "step": [p[0] for p in points], "value": [p[1] for p in points]})
     caption = (
@@ -173,7 +173,7 @@ def _table(found: Found) -> dict[str, Any]:
     judge, rows = load_judge(), []
     for name in NAMES:
         flow, energy = found.terms(name)
-        for variant in ("plain", "guided"):
+        for variant in VARIANTS:
             metrics = found.scores[name, variant]
             cells: dict[str, Any] = {key: metrics[key] for key in ("frechet", "precision", "recall")}
             share, error = found.seen(name, variant, judge)
@@ -198,8 +198,8 @@ def _table(found: Found) -> dict[str, Any]:
 def _grids(found: Found) -> dict[str, Any]:
     items = []
     for name in NAMES:
-        for variant in ("plain", "guided"):
-            path = found.out / "samples" / f"{name.replace(' ', '-')}-{variant}" / "grid.png"
+        for variant in VARIANTS:
+            path = samples_folder(found.out, name, variant) / "grid.png"
             alt = f"samples under {name}, {variant}: a column for each class"
             items.append({"name": name, "variant": variant, "image": _uri(_full_rows(path)), "alt": alt})
     caption = f"The first of each set, {found.plan.steps} Heun steps; the same place has the same seed and class."

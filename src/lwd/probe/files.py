@@ -33,7 +33,11 @@ def save_surfaces(
 
 def load_surfaces(path: str | os.PathLike[str]) -> tuple[SurfaceTable, dict[str, Any]]:
     """The table and its provenance; path: either file, or a directory that holds surfaces.safetensors."""
-    path = _tensors(path)
+    given, path = path, _tensors(path)
+    if not path.with_suffix(".json").exists():
+        raise InputError(
+            f"{given} holds no surfaces ({path.with_suffix('.json')} does not exist); run: lwd probe --method surface"
+        )
     about = read_json(path.with_suffix(".json"))
     if not isinstance(about, Mapping) or about.get("format") != FORMAT or about.get("version") != VERSION:
         where = path.with_suffix(".json")
@@ -45,10 +49,10 @@ def load_surfaces(path: str | os.PathLike[str]) -> tuple[SurfaceTable, dict[str,
     missing = [name for name in TENSORS if name not in tensors]
     if missing:
         raise InputError(f"{path} lacks {', '.join(missing)}; is it another kind of file?")
-    given = {name: tensor.to(torch.float64) for name, tensor in tensors.items() if name in (*TENSORS, "axis", "bends")}
+    kept = {name: tensor.to(torch.float64) for name, tensor in tensors.items() if name in (*TENSORS, "axis", "bends")}
     try:
         groups = tuple(Group(str(name), channels) for name, channels in layout.items())
-        table = SurfaceTable(layout=Layout(groups), count=count, **given)
+        table = SurfaceTable(layout=Layout(groups), count=count, **kept)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
     provenance = about.get("provenance")
