@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from PIL import Image, ImageFilter
 
-from lwd.data.cifar import load_cifar10
-from lwd.data.pictures import SourcePictures
-from lwd.data.sources import ArraySource
 from lwd.evaluation.features import InceptionNetwork, look
 from lwd.evaluation.score import Reference, score
+from lwd.images.cifar import load_cifar10
+from lwd.images.pictures import SourcePictures
+from lwd.images.sources import ArraySource
 
 
 def blur(pixels: np.ndarray, number: int, radius: float) -> np.ndarray:

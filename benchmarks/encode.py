@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from lwd.data.sources import ArraySource
-from lwd.encode import Encoders, EncodeSettings, encode
+from lwd.images.sources import ArraySource
+from lwd.latents.encode import Encoders, EncodeSettings, encode
 from lwd.representations.encoders import resize_map
 from lwd.representations.pca import PCAFit
 from lwd.representations.resnet import ResNet50

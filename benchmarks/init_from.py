@@ -16,16 +16,17 @@ from pathlib import Path
 
 import torch
 
-from lwd.checkpoint import load, locate
-from lwd.config import load_config, with_changes
-from lwd.data.reader import LatentReader
-from lwd.embedded import encode_embedded
+from lwd.checkpoints.directory import load, locate
+from lwd.latents.embedded import encode_embedded
+from lwd.latents.reader import LatentReader
 from lwd.objective import FlowObjective
 from lwd.path import interpolate
+from lwd.probing.surface import surface_probe
 from lwd.representations.texture import TextureAutoencoder
-from lwd.stages import train
-from lwd.surface_probe import surface_probe
-from lwd.train.devices import Devices
+from lwd.training.config import load_config, with_changes
+from lwd.training.devices import Devices
+from lwd.training.train import train
+from lwd.training.trainer import RunOptions
 
 
 @torch.no_grad()
@@ -51,21 +52,20 @@ def main() -> None:
     parser.add_argument("--schedule", default="offset:0.3")
     parser.add_argument("--json", action="store_true", help="print the numbers as one JSON object on the last line")
     a = parser.parse_args()
-    out, devices = Path(tempfile.mkdtemp()), Devices(cpu=True)
+    out, options = Path(tempfile.mkdtemp()), RunOptions(Devices(cpu=True))
     autoencoder = TextureAutoencoder.load("fashion")
     data = LatentReader(encode_embedded("train", autoencoder, out / "train", "shipped"))
     test = LatentReader(encode_embedded("test", autoencoder, out / "test", "shipped"), statistics=data.statistics)
     config = load_config("fashion-small", [f"run.batch={a.batch}", "run.sample_every=0", "optimizer.warmup=50"])
     config = replace(config, schedule=a.schedule)
-    surface_probe(
-        with_changes(config, probe={"steps": a.probe, "burn_in": 0}), data, out / "probe", devices, points=5, samples=32
-    )
+    probe = {"steps": a.probe, "burn_in": 0, "points": 5, "samples": 32}
+    surface_probe(with_changes(config, probe=probe), data, out / "probe", options)
     rows: dict[str, float] = {}
-    train(with_changes(config, run={"steps": a.steps}), data, out / "from", devices, init_from=out / "probe")
+    train(with_changes(config, run={"steps": a.steps}), data, out / "from", options, init_from=out / "probe")
     rows[f"from the probe, {a.steps} steps"] = held_out(out / "from", test)
     for steps in (a.steps, a.probe, a.probe + a.steps):
         run = out / f"scratch-{steps}"  # each with its own decay of the learning rate, as a user would run it
-        train(with_changes(config, run={"steps": steps}), data, run, devices)
+        train(with_changes(config, run={"steps": steps}), data, run, options)
         rows[f"from scratch, {steps} steps"] = held_out(run, test)
     print("| run | held-out flow loss |\n| --- | --- |")
     for name, value in rows.items():

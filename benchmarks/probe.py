@@ -16,17 +16,19 @@ from typing import Any
 
 import torch
 
-from lwd.config import Config, load_config, with_changes
-from lwd.embedded import encode_embedded
+from lwd.latents.embedded import encode_embedded
 from lwd.objective import FlowObjective
-from lwd.probe.path import LAMBDAS, lambda_path, largest_gap, solve_for
-from lwd.probe.surface import path_objective
-from lwd.probe.table import smooth
+from lwd.probing.joint import probe
+from lwd.probing.surface import surface_probe
 from lwd.representations.texture import TextureAutoencoder
 from lwd.schedule.learned import Polynomial
-from lwd.stages import open_data, probe
-from lwd.surface_probe import surface_probe
-from lwd.train.devices import Devices
+from lwd.surfaces.integral import path_objective
+from lwd.surfaces.lambda_path import LAMBDAS, lambda_path, largest_gap, solve_for
+from lwd.surfaces.table import smooth
+from lwd.training.config import Config, load_config, with_changes
+from lwd.training.devices import Devices
+from lwd.training.train import open_data
+from lwd.training.trainer import RunOptions
 
 
 def embedded_latents(out: Path) -> Path:
@@ -37,7 +39,7 @@ def joint(config: Config, data: Any, out: Path, kinetic: float) -> tuple[Polynom
     """A joint probe, which knows nothing of the surfaces, and its time."""
     begun = time.perf_counter()
     config = with_changes(config, probe={"kinetic": kinetic})
-    found = probe(config, data, out / f"joint-{kinetic:g}", Devices(cpu=True))
+    found = probe(config, data, out / f"joint-{kinetic:g}", RunOptions(Devices(cpu=True)))
     assert isinstance(found.schedule, Polynomial)
     return found.schedule, time.perf_counter() - begun
 
@@ -64,7 +66,7 @@ def main() -> None:
     kinetics = [float(part) for part in arguments.kinetic.split(",")]
     fresh = not any((out / name).exists() for name in ("surface", *(f"joint-{kinetic:g}" for kinetic in kinetics)))
     begun = time.perf_counter()
-    _, table = surface_probe(config, data, out / "surface", Devices(cpu=True))
+    _, table = surface_probe(config, data, out / "surface", RunOptions(Devices(cpu=True)))
     probed = time.perf_counter() - begun
     assert table is not None
     o = config.objective

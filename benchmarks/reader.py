@@ -19,9 +19,9 @@ from safetensors import safe_open
 from torch import Tensor
 
 import lwd
-from lwd.data.order import coin, order
-from lwd.data.reader import LatentReader
-from lwd.data.shards import write_manifest, write_shard
+from lwd.compute.order import coin, order
+from lwd.latents.reader import LatentReader
+from lwd.latents.shards import write_manifest, write_shard
 
 LAYOUT = lwd.Layout.of(texture=32, semantic=16)
 BATCH = 250

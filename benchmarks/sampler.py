@@ -20,8 +20,9 @@ from torch import Tensor
 from torchdiffeq import odeint
 
 import lwd
-from lwd.bench import OPTIMISE, Problem, Trial, front, sampler_errors
-from lwd.generator import SampleSettings, open_generator
+from lwd.sampling.benchmark import OPTIMISE, Trial, front, sampler_errors
+from lwd.sampling.flow import Flow
+from lwd.sampling.generator import SampleSettings, open_generator
 
 MORE = (4, 6, 8, 12, 16, 20, 24, 32, 48, 64, 96)
 
@@ -33,7 +34,7 @@ def mixture(spread: float = 0.3) -> lwd.GaussianMixture:
     return lwd.GaussianMixture(lwd.Layout.of(texture=1, semantic=1), means, covariance.expand(4, 2, 2))
 
 
-def problems(model: str | None, skip: bool) -> dict[str, Problem]:
+def flows(model: str | None, skip: bool) -> dict[str, Flow]:
     data = mixture()
     schedules = {
         "synchronous": lwd.Synchronous(),
@@ -41,21 +42,21 @@ def problems(model: str | None, skip: bool) -> dict[str, Problem]:
         "polynomial": lwd.Polynomial([[0.0, -1.0, 1.0, 0.0, -1.0]]).freeze(),
     }
     found = {
-        f"mixture, {name}": Problem(data, schedule, data.layout, data.size, (0,), 64)
+        f"mixture, {name}": Flow(data, schedule, data.layout, data.size, (0,), 64)
         for name, schedule in schedules.items()
         if not skip
     }
     if model:
         generator = open_generator(model, SampleSettings(count=32))
-        found[f"{Path(model).name} ({type(generator.pipe.checkpoint.schedule).__name__})"] = generator.problem()
+        found[f"{Path(model).name} ({type(generator.pipe.checkpoint.schedule).__name__})"] = generator.flow()
     return found
 
 
-def as_sfd(problem: Problem, rtol: float = 1e-3) -> tuple[Tensor, int]:
+def as_sfd(flow: Flow, rtol: float = 1e-3) -> tuple[Tensor, int]:
     """torchdiffeq, called as SFD calls it."""
-    label = torch.tensor([problem.labels[i % len(problem.labels)] for i in range(problem.count)])
-    noise = lwd.seeded_noise(range(problem.count), (problem.layout.channels, *problem.size))
-    inner = lwd.flow_field(problem.velocity, problem.schedule, problem.layout, label)
+    label = torch.tensor([flow.labels[i % len(flow.labels)] for i in range(flow.count)])
+    noise = lwd.seeded_noise(range(flow.count), (flow.layout.channels, *flow.size))
+    inner = lwd.flow_field(flow.velocity, flow.schedule, flow.layout, label)
     calls = 0
 
     def field(tau: Tensor, z: Tensor) -> Tensor:
@@ -68,13 +69,13 @@ def as_sfd(problem: Problem, rtol: float = 1e-3) -> tuple[Tensor, int]:
     return states[-1], calls
 
 
-def compare(problem: Problem) -> tuple[list[Trial], Trial, float]:
+def compare(flow: Flow) -> tuple[list[Trial], Trial, float]:
     """Our trials, SFD's call as a trial, and the matched ratio."""
-    z, calls = as_sfd(problem)
+    z, calls = as_sfd(flow)
     # Steps are optimised for every solver where an evaluation is cheap.
-    optimise = OPTIMISE if isinstance(problem.velocity, lwd.GaussianMixture) else ("ab3",)
-    trials = sampler_errors(problem, sorted({*MORE, calls // 2}), optimise)
-    truth = problem.truth()
+    optimise = OPTIMISE if isinstance(flow.velocity, lwd.GaussianMixture) else ("ab3",)
+    trials = sampler_errors(flow, sorted({*MORE, calls // 2}), optimise)
+    truth = flow.truth()
     error = float((z - truth).double().square().mean().sqrt() / truth.double().std())
     theirs = Trial("torchdiffeq dopri5", "", None, 1e-3, calls, error)
     enough = [trial.nfe for trial in trials if trial.error <= error]
@@ -85,10 +86,10 @@ def memory(who: str, count: int = 4096) -> float:
     """Growth of the peak in MiB while `count` states of 24 x 16 are solved for, in a process of its own."""
     layout = lwd.Layout.of(texture=16, semantic=8)
     data = lwd.Gaussian(layout, 0.5 * torch.eye(24), size=(1, 1))
-    problem = Problem(_PerPosition(data), lwd.Offset(0.3), layout, (4, 4), (0,), count)
-    as_sfd(replace(problem, count=8)) if who == "theirs" else replace(problem, count=8).solve()
+    flow = Flow(_PerPosition(data), lwd.Offset(0.3), layout, (4, 4), (0,), count)
+    as_sfd(replace(flow, count=8)) if who == "theirs" else replace(flow, count=8).solve()
     before = peak()
-    as_sfd(problem) if who == "theirs" else problem.solve()
+    as_sfd(flow) if who == "theirs" else flow.solve()
     return peak() - before
 
 
@@ -134,8 +135,8 @@ def main() -> None:
         print(memory(arguments.memory))
         return
     result: dict[str, float] = {}
-    for name, problem in problems(arguments.model, arguments.skip_mixture).items():
-        trials, theirs, matched = compare(problem)
+    for name, flow in flows(arguments.model, arguments.skip_mixture).items():
+        trials, theirs, matched = compare(flow)
         result[name] = matched
         print(f"\n## {name}\n\n{table(trials, theirs)}\n\nmatched: {matched:.2f} of its evaluations", flush=True)
     peaks = {}

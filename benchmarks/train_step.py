@@ -18,16 +18,16 @@ from typing import Any
 
 import torch
 
-from lwd.config import Config, config_from_dict
-from lwd.data.memory import MemoryReader
 from lwd.groups import Layout
+from lwd.latents.memory import MemoryReader
 from lwd.objective import FlowObjective
-from lwd.probe.joint import RhoProbe
 from lwd.schedule.fixed import Offset
 from lwd.schedule.learned import Polynomial
-from lwd.stages import build_network
-from lwd.train.devices import Devices
-from lwd.train.trainer import Trainer
+from lwd.training.config import Config, config_from_dict
+from lwd.training.devices import Devices
+from lwd.training.rho import RhoProbe
+from lwd.training.train import build_network
+from lwd.training.trainer import RunOptions, Task, Trainer
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "small": {
@@ -58,7 +58,8 @@ def build(name: str, out: str, probe: bool) -> Trainer:
     objective = FlowObjective(layout, cosine=0.0 if probe else 1.0, kinetic=0.04 if probe else 0.0)
     schedule = Polynomial() if probe else Offset(0.3)
     rho = RhoProbe(schedule) if isinstance(schedule, Polynomial) else None
-    return Trainer(config, data, out, build_network(config, data), schedule, Devices(cpu=True), objective, rho)
+    task = Task(build_network(config, data), objective, schedule, rho)
+    return Trainer(config, data, out, task, RunOptions(Devices(cpu=True)))
 
 
 def bare(trainer: Trainer) -> float:

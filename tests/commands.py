@@ -21,11 +21,11 @@ from torch.nn.functional import adaptive_avg_pool2d
 import lwd
 from lwd.assets import AUTOENCODERS, MODELS
 from lwd.cli import build_parser, main
-from lwd.data.cifar import CLASSES
-from lwd.data.fashion import fashion_semantic, load_fashion
-from lwd.data.sources import ArraySource
 from lwd.evaluation.features import POOL, SPATIAL
-from lwd.files import write_json
+from lwd.images.cifar import CLASSES
+from lwd.images.fashion import fashion_semantic, load_fashion
+from lwd.images.sources import ArraySource
+from lwd.io.files import write_json
 from lwd.representations.encoders import CallableEncoder, load_encoder
 from lwd.representations.pca import PCAFit, save_pca
 from lwd.representations.texture import PatchAutoencoder, from_uint8
@@ -220,8 +220,8 @@ def stand_in(setattr_: Callable[[str, object], object] | None = None) -> None:
         "lwd.representations.encoders.load_encoder": stand_in_encoder,
         "lwd.evaluation.features.load_encoder": stand_in_encoder,
         "lwd.evaluation.evaluate.InceptionNetwork": StandInInception,
-        "lwd.embedded.load_fashion": few_fashion,
-        "lwd.embedded.fashion_semantic": few_semantic,
+        "lwd.latents.embedded.load_fashion": few_fashion,
+        "lwd.latents.embedded.fashion_semantic": few_semantic,
     }
     for place, value in places.items():
         if setattr_ is not None:

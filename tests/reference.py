@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import load_file
 
 import lwd
+from lwd.checkpoints.reference import infer_config, to_ours, to_reference
 from lwd.models.lightningdit import LightningDiT, LightningDiTConfig
-from lwd.models.reference import infer_config, to_ours, to_reference
 
 FIXTURES = Path(__file__).parent / "fixtures"
 LAYOUT = lwd.Layout.of(texture=8, semantic=4)

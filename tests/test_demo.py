@@ -10,14 +10,14 @@ import torch
 import lwd
 from lwd.assets import AUTOENCODERS, MODELS
 from lwd.cli import main
-from lwd.data.fashion import load_fashion
 from lwd.demo.clock import Clock
 from lwd.demo.found import _verdict
 from lwd.demo.plan import QUICK, Plan, keep
 from lwd.demo.run import Interrupted, _finished, expected, run_demo
+from lwd.images.fashion import load_fashion
 from lwd.representations.judge import load_judge, seen_classes
 from lwd.representations.texture import TextureAutoencoder, from_uint8, psnr
-from lwd.train.trainer import Trainer
+from lwd.training.trainer import Trainer
 
 TINY = replace(
     QUICK, probe_steps=4, points=5, probe_images=40, joint_steps=4, train_steps=4, count=20, steps=3, marks=3
@@ -91,7 +91,7 @@ def test_a_finished_demo_is_not_done_again(whole, monkeypatch):
     """Oracle: no step of any trainer, no evaluation of any network for samples."""
     out, _ = whole
     monkeypatch.setattr(Trainer, "advance", lambda _: pytest.fail("trained again"))
-    monkeypatch.setattr(lwd.generator.Generator, "draw", lambda *_: pytest.fail("sampled again"))
+    monkeypatch.setattr(lwd.sampling.generator.Generator, "draw", lambda *_: pytest.fail("sampled again"))
     run_demo(out, TINY, lambda _: None)
 
 

@@ -8,9 +8,9 @@ from PIL import Image
 import lwd
 from lwd.assets import MODELS
 from lwd.cli import main
-from lwd.pipeline import resolve
 from lwd.representations.judge import load_judge, seen_classes
 from lwd.representations.texture import from_uint8
+from lwd.sampling.pipeline import resolve
 from lwd.schedule.learned import Learnable
 from test_pipeline import pipeline
 

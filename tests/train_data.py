@@ -3,11 +3,12 @@
 import torch
 from torch import nn
 
-from lwd.config import config_from_dict
-from lwd.data.memory import MemoryReader
 from lwd.groups import Layout
+from lwd.latents.memory import MemoryReader
 from lwd.models.exact import Gaussian
-from lwd.train.devices import Devices
+from lwd.training.config import config_from_dict
+from lwd.training.devices import Devices
+from lwd.training.trainer import RunOptions
 
 PAIR = Layout.of(texture=1, semantic=1)
 
@@ -73,5 +74,6 @@ def settings(**sections):
     return config_from_dict(base)
 
 
-def cpu():
-    return Devices(cpu=True)
+def cpu(**options):
+    """Options of a run on the CPU."""
+    return RunOptions(Devices(cpu=True), **options)

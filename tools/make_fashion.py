@@ -24,8 +24,8 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from lwd.data.fashion import COUNTS, FOLDER, IMAGES, LABELS, LATENTS, META, dequantise
-from lwd.files import write_bytes
+from lwd.images.fashion import COUNTS, FOLDER, IMAGES, LABELS, LATENTS, META, dequantise
+from lwd.io.files import write_bytes
 from lwd.representations.pca import PCAFit
 from lwd.representations.resnet import load_resnet50
 from lwd.representations.texture import from_uint8

@@ -15,11 +15,11 @@ from pathlib import Path
 import torch
 from torch.nn.functional import cross_entropy
 
-from lwd.checkpoint import locate
-from lwd.data.fashion import FOLDER, load_fashion
+from lwd.checkpoints.directory import locate
+from lwd.images.fashion import FOLDER, load_fashion
+from lwd.io.tensors import read_safetensors, write_safetensors
 from lwd.representations.judge import FashionJudge, seen_classes
 from lwd.representations.texture import from_uint8
-from lwd.weights import read_safetensors, write_safetensors
 
 RULE = ("--steps", "20", "--tolerance", "0.02")
 """The schedule: the weakest lambda with which 20 Heun steps are predicted to be off by at most 0.02."""

@@ -6,55 +6,71 @@ from typing import TYPE_CHECKING, Any
 from lwd.version import __version__
 
 if TYPE_CHECKING:
-    from lwd.checkpoint import Checkpoint, load, save
-    from lwd.config import Config, load_config
-    from lwd.data.memory import MemoryReader
-    from lwd.data.reader import LatentReader
+    from lwd.checkpoints.directory import Checkpoint, load, save
     from lwd.errors import InputError, SolveError
+    from lwd.evaluation.evaluate import evaluate
     from lwd.groups import Group, Layout
     from lwd.guidance import AutoGuidance, ClassifierFree
+    from lwd.latents.encode import Encoders, encode
+    from lwd.latents.memory import MemoryReader
+    from lwd.latents.reader import LatentReader
+    from lwd.latents.statistics import Statistics
     from lwd.models.exact import Gaussian, GaussianMixture
     from lwd.models.lightningdit import LightningDiT, LightningDiTConfig
     from lwd.objective import FlowObjective, Losses
     from lwd.path import Velocity, interpolate
-    from lwd.pipeline import LWDPipeline
-    from lwd.probe.surface import fit_schedule, path_objective
-    from lwd.representations.statistics import Statistics
+    from lwd.probing.joint import probe
+    from lwd.probing.surface import surface_probe
+    from lwd.probing.sweep import sweep
     from lwd.representations.texture import TextureAutoencoder
     from lwd.sampler import flow_field, sample, seeded_noise
+    from lwd.sampling.pipeline import LWDPipeline
     from lwd.schedule.base import Schedule
     from lwd.schedule.bernstein import Bernstein
     from lwd.schedule.fixed import Cascade, Offset, PiecewiseLinear, Synchronous
     from lwd.schedule.io import load_schedule, parse_schedule, save_schedule, schedule_from_dict
     from lwd.schedule.learned import Learnable, Polynomial, RhoAverage
-    from lwd.solver import Solution, solve
+    from lwd.solver import Solution, SolverSettings, solve
+    from lwd.surfaces.files import load_surfaces
+    from lwd.surfaces.integral import fit_schedule, path_objective
+    from lwd.training.config import Config, load_config
+    from lwd.training.train import train
+    from lwd.training.trainer import RunOptions
 
 # Names are imported on first use: `lwd --help` should not wait two seconds for torch.
-_ROOMS = {
+_MODULES = {
     "errors": ("InputError", "SolveError"),
     "groups": ("Group", "Layout"),
+    "path": ("Velocity", "interpolate"),
     "schedule.base": ("Schedule",),
     "schedule.bernstein": ("Bernstein",),
     "schedule.fixed": ("Cascade", "Offset", "PiecewiseLinear", "Synchronous"),
     "schedule.learned": ("Learnable", "Polynomial", "RhoAverage"),
     "schedule.io": ("load_schedule", "parse_schedule", "save_schedule", "schedule_from_dict"),
-    "path": ("Velocity", "interpolate"),
     "objective": ("FlowObjective", "Losses"),
-    "probe.surface": ("fit_schedule", "path_objective"),
-    "solver": ("Solution", "solve"),
+    "solver": ("Solution", "SolverSettings", "solve"),
     "sampler": ("flow_field", "sample", "seeded_noise"),
     "guidance": ("AutoGuidance", "ClassifierFree"),
     "models.exact": ("Gaussian", "GaussianMixture"),
     "models.lightningdit": ("LightningDiT", "LightningDiTConfig"),
-    "representations.statistics": ("Statistics",),
+    "surfaces.files": ("load_surfaces",),
+    "surfaces.integral": ("fit_schedule", "path_objective"),
     "representations.texture": ("TextureAutoencoder",),
-    "checkpoint": ("Checkpoint", "load", "save"),
-    "pipeline": ("LWDPipeline",),
-    "data.reader": ("LatentReader",),
-    "data.memory": ("MemoryReader",),
-    "config": ("Config", "load_config"),
+    "latents.encode": ("Encoders", "encode"),
+    "latents.memory": ("MemoryReader",),
+    "latents.reader": ("LatentReader",),
+    "latents.statistics": ("Statistics",),
+    "checkpoints.directory": ("Checkpoint", "load", "save"),
+    "training.config": ("Config", "load_config"),
+    "training.train": ("train",),
+    "training.trainer": ("RunOptions",),
+    "probing.joint": ("probe",),
+    "probing.surface": ("surface_probe",),
+    "probing.sweep": ("sweep",),
+    "sampling.pipeline": ("LWDPipeline",),
+    "evaluation.evaluate": ("evaluate",),
 }
-_ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "AutoGuidance",
@@ -63,6 +79,7 @@ __all__ = [
     "Checkpoint",
     "ClassifierFree",
     "Config",
+    "Encoders",
     "FlowObjective",
     "Gaussian",
     "GaussianMixture",
@@ -80,35 +97,44 @@ __all__ = [
     "PiecewiseLinear",
     "Polynomial",
     "RhoAverage",
+    "RunOptions",
     "Schedule",
     "Solution",
     "SolveError",
+    "SolverSettings",
     "Statistics",
     "Synchronous",
     "TextureAutoencoder",
     "Velocity",
     "__version__",
+    "encode",
+    "evaluate",
     "fit_schedule",
     "flow_field",
     "interpolate",
     "load",
     "load_config",
     "load_schedule",
+    "load_surfaces",
     "parse_schedule",
     "path_objective",
+    "probe",
     "sample",
     "save",
     "save_schedule",
     "schedule_from_dict",
     "seeded_noise",
     "solve",
+    "surface_probe",
+    "sweep",
+    "train",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _ROOM_OF:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module 'lwd' has no attribute {name!r}")
-    value = getattr(import_module(f"lwd.{_ROOM_OF[name]}"), name)
+    value = getattr(import_module(f"lwd.{_MODULE_OF[name]}"), name)
     globals()[name] = value
     return value
 

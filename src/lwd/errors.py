@@ -7,7 +7,15 @@ from typing import Any
 
 
 class InputError(ValueError):
-    """Something handed to lwd is not usable; the message says what was given, what is allowed, what to write."""
+    """Something given to lwd is not usable; the message says what was given, what is allowed, what to write.
+
+    argument: the name of the Python argument or setting to change, if one is to blame; the command line turns it into
+    its own flag.
+    """
+
+    def __init__(self, message: str, argument: str = "") -> None:
+        super().__init__(message)
+        self.argument = argument
 
 
 class SolveError(RuntimeError):

@@ -1,7 +1,7 @@
 """From seeds to samples: field = rates x velocity, integrated over the global time."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from operator import index
 from typing import Any
 
@@ -13,6 +13,7 @@ from lwd.groups import Layout
 from lwd.path import Velocity
 from lwd.schedule.base import Schedule
 from lwd.solver import Field, Solution, solve
+from lwd.solver.settings import solver_settings
 
 PER_SAMPLE = ("z", "accepted_per_sample", "rejected_per_sample", "nfe_per_sample")
 
@@ -44,6 +45,21 @@ def seeded_noise(seeds: Sequence[int], shape: Sequence[int], device: torch.devic
     return torch.stack(rows).to(device) if rows else torch.empty(0, *shape, device=device)
 
 
+@dataclass(frozen=True)
+class SampleOptions:
+    """The state to draw and where to compute it."""
+
+    size: Sequence[int] = (16, 16)
+    """Spatial shape of the state."""
+    device: torch.device | str = "cpu"
+    dtype: torch.dtype = torch.float32
+    breakpoints: Sequence[float] | None = None
+    """By default the schedule's kinks and the guidance's interval edges; () ignores them, as reference code does."""
+    rows: int = 1
+    """Fill the batch up to a multiple of this. Matrix products of one or two samples are rounded differently; from 8 on
+    a sample has the same bits in any batch, with a fixed-step method or adaptive="sample" (`lwd sample` does this)."""
+
+
 @torch.no_grad()
 def sample(
     velocity: Velocity,
@@ -52,36 +68,32 @@ def sample(
     *,
     seeds: Sequence[int],
     labels: int | Sequence[int] | Tensor = 0,
-    size: Sequence[int] = (16, 16),
-    method: str = "dopri5",
-    breakpoints: Sequence[float] | None = None,
-    device: torch.device | str = "cpu",
-    dtype: torch.dtype = torch.float32,
-    rows: int = 1,
-    **options: Any,
+    **settings: Any,
 ) -> Solution:
     """One sample per seed: noise at tau = 0 carried to data at tau = 1 along `schedule` (Eq. inference-ode).
 
     The noise of a seed is the same for any batch size, order and device. labels: one for all, or one per seed.
-    size: spatial shape of the state. breakpoints: by default the schedule's kinks and the guidance's interval edges;
-    () ignores them, as the reference code does. options go to `solve`: steps, grid, atol, rtol, max_nfe, adaptive.
+    settings: those of `SampleOptions` (size, device, ...) and `SolverSettings` (method, steps, rtol, ...).
 
-    rows: fill the batch up to a multiple of it. Matrix products of one or two samples are rounded in another way; from
-    rows=8 on a sample has the same bits in any batch, with a fixed method or adaptive="sample" (`lwd sample` does so).
+    Example:
+        >>> data = lwd.Gaussian(lwd.Layout.of(texture=1, semantic=1), torch.eye(2))
+        >>> lwd.sample(data, lwd.Offset(0.3), data.layout, seeds=range(4), size=(1, 1), method="heun", steps=10)
+        Solution(z=(4, 2, 1, 1), nfe=20, accepted=10, rejected=0, method='heun')
     """
     seeds = list(seeds)
     if not seeds:
         raise InputError("sample needs at least one seed, for example seeds=range(8)")
-    label = _labels(labels, len(seeds)).to(device)
-    noise = seeded_noise(seeds, (layout.channels, *size), device).to(dtype)
+    names = {field.name for field in fields(SampleOptions)}
+    options = SampleOptions(**{name: value for name, value in settings.items() if name in names})
+    solver = solver_settings(**{name: value for name, value in settings.items() if name not in names})
+    label = _labels(labels, len(seeds)).to(options.device)
+    noise = seeded_noise(seeds, (layout.channels, *options.size), options.device).to(options.dtype)
     # Under one step size for all, copies would have a say in it.
-    together = method == "dopri5" and options.get("adaptive") != "sample"
-    extra = 0 if together else -len(seeds) % rows
+    together = solver.method == "dopri5" and solver.adaptive != "sample"
+    extra = 0 if together else -len(seeds) % options.rows
     noise, label = (torch.cat([x, x[-1:].expand(extra, *x.shape[1:])]) for x in (noise, label))
-    field = flow_field(velocity, schedule, layout, label)
-    if breakpoints is None:
-        breakpoints = field_breakpoints(velocity, schedule)
-    solution = solve(field, noise, method, breakpoints=breakpoints, **options)
+    breakpoints = field_breakpoints(velocity, schedule) if options.breakpoints is None else options.breakpoints
+    solution = solve(flow_field(velocity, schedule, layout, label), noise, solver, breakpoints=breakpoints)
     kept = {name: getattr(solution, name)[: len(seeds)] for name in PER_SAMPLE}
     return replace(solution, **kept)
 

@@ -3,9 +3,9 @@
 import numpy as np
 from PIL import Image
 
-from lwd.data.pictures import SourcePictures
-from lwd.data.sources import ArraySource
 from lwd.evaluation.features import POOL, SPATIAL
+from lwd.images.pictures import SourcePictures
+from lwd.images.sources import ArraySource
 
 PIXELS = 12
 

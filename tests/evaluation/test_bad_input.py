@@ -11,17 +11,16 @@ from PIL import Image
 
 from evaluation.made_images import Colours, folder, images, source
 from lwd.cli import main
-from lwd.data.pictures import ArrayFile, open_pictures
+from lwd.compute.moments import Moments
 from lwd.errors import InputError
 from lwd.evaluation import evaluate as room
-from lwd.evaluation import quality
+from lwd.evaluation import inception_weights, quality
 from lwd.evaluation.compare import read_evaluations
 from lwd.evaluation.features import ENCODER, POOL, InceptionNetwork, _folder, forget, given_moments, look
 from lwd.evaluation.score import NO_IMAGES, Reference, score
-from lwd.files import BusyError, alone, locked
-from lwd.jobs import threads
-from lwd.metrics import inception_weights
-from lwd.moments import Moments
+from lwd.images.pictures import ArrayFile, open_pictures
+from lwd.io.files import BusyError, alone, locked
+from lwd.io.jobs import threads
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ import torch
 from torch.testing import assert_close
 
 import lwd
-from lwd.convert import Options, convert
+from lwd.checkpoints.convert import Options, convert
 from lwd.representations.ldm import autoencoder_from_ldm, infer_ldm_config
 from lwd.representations.texture import to_uint8
 from reference import ldm

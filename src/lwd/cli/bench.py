@@ -44,13 +44,13 @@ def run(arguments: argparse.Namespace) -> int:
 
     from tqdm import tqdm
 
-    from lwd.bench import BUDGETS, OPTIMISE, as_rows, front, recommend, sampler_errors, settings
     from lwd.cli.sample import guidance
-    from lwd.files import check_writable, write_json
-    from lwd.generator import SampleSettings, open_generator
-    from lwd.jobs import threads
+    from lwd.compute.devices import threads
+    from lwd.io.files import check_writable, write_json
     from lwd.report.plots import save_figure
     from lwd.report.samplers import plot_samplers, sampler_table
+    from lwd.sampling.benchmark import BUDGETS, OPTIMISE, as_rows, front, recommend, sampler_errors, settings
+    from lwd.sampling.generator import SampleSettings, open_generator
 
     a, out = arguments, Path(arguments.out)
     budgets = _budgets(a.budgets) if a.budgets else BUDGETS
@@ -58,10 +58,10 @@ def run(arguments: argparse.Namespace) -> int:
     generator = open_generator(a.model, settings_, a.guide, a.decoder, a.device)
     check_writable(out)
     quality = _quality(generator, a)
-    problem = generator.problem()
-    total = len(settings(problem, budgets, OPTIMISE)) + 7
+    flow = generator.flow()
+    total = len(settings(flow, budgets, OPTIMISE)) + 7
     with threads(a.threads), tqdm(total=total, desc="trying samplers", disable=None) as bar:
-        trials = sampler_errors(problem, budgets, progress=bar.update)
+        trials = sampler_errors(flow, budgets, progress=bar.update)
     chosen = recommend(trials, a.tolerance)
     about = {"format": "lwd.sampler_bench", "version": 1, "tolerance": a.tolerance, **generator.record}
     about |= {"trials": as_rows(trials), "recommended": chosen.options}

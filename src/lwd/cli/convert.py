@@ -27,7 +27,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from lwd.convert import Options, convert
+    from lwd.checkpoints.convert import Options, convert
     from lwd.groups import Layout
 
     options = Options(

@@ -49,9 +49,9 @@ def add_parser(commands: Any) -> None:
 
 
 def run_fetch(arguments: argparse.Namespace) -> int:
-    from lwd.data.cifar import fetch_cifar10
-    from lwd.files import cache_dir
-    from lwd.metrics.inception_weights import fetch_inception
+    from lwd.evaluation.inception_weights import fetch_inception
+    from lwd.images.cifar import fetch_cifar10
+    from lwd.io.files import cache_dir
     from lwd.representations.resnet import fetch_resnet50
 
     there = cache_dir() / arguments.name
@@ -64,8 +64,8 @@ def run_fetch(arguments: argparse.Namespace) -> int:
 
 
 def run_verify(arguments: argparse.Namespace) -> int:
-    from lwd.data.reader import verify
     from lwd.errors import InputError
+    from lwd.latents.reader import verify
 
     problems = verify(arguments.directory)
     if problems:
@@ -75,10 +75,10 @@ def run_verify(arguments: argparse.Namespace) -> int:
 
 
 def run_show(arguments: argparse.Namespace) -> int:
-    from lwd.data.catalog import open_source
-    from lwd.data.reader import LatentReader
-    from lwd.data.shards import read_manifest
-    from lwd.data.sources import leave_out
+    from lwd.images.catalog import open_source
+    from lwd.images.sources import leave_out
+    from lwd.latents.reader import LatentReader
+    from lwd.latents.shards import read_manifest
     from lwd.report.sheets import contact_sheet, describe_shards, save_sheet
     from lwd.representations.texture import TextureAutoencoder
 

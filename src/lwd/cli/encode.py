@@ -36,36 +36,30 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from tqdm import tqdm
 
-    from lwd.data.catalog import open_source
-    from lwd.encode import Encoders, EncodeSettings, encode, load_compressor
-    from lwd.files import check_writable, model_digest
-    from lwd.jobs import process
-    from lwd.representations.encoders import choose_device, load_encoder
-    from lwd.representations.texture import TextureAutoencoder, locate_autoencoder
+    from lwd.compute.devices import choose_device
+    from lwd.images.catalog import open_source
+    from lwd.io.files import check_writable
+    from lwd.io.jobs import process
+    from lwd.latents.encode import Encoders, EncodeSettings, encode
 
     names = ("shard_size", "batch", "dtype", "features", "skip_bad", "size", "threads")
     settings = EncodeSettings(**{name: getattr(arguments, name) for name in names})
-    (rank, world), device = process(), choose_device(arguments.device)
+    share, device = process(), choose_device(arguments.device)
     if arguments.semantic == "embedded":
         return _embedded(arguments)
     if not arguments.compress:
         raise InputError("--semantic needs --compress DIR (lwd fit semantic makes one)")
-    texture, compressor = TextureAutoencoder.load(arguments.texture), load_compressor(arguments.compress)
-    source, encoder = open_source(arguments.source), load_encoder(arguments.semantic)
-    record = {"semantic": encoder.identity} | {
-        part: f"{Path(directory).resolve().name} (files {model_digest(directory)})"
-        for part, directory in (("texture", locate_autoencoder(arguments.texture)), ("compressor", arguments.compress))
-    }
-    encoders = Encoders(texture, encoder, compressor, record)
+    source = open_source(arguments.source)
+    encoders = Encoders.load(arguments.texture, arguments.semantic, arguments.compress)
     check_writable(arguments.out)
-    with tqdm(total=-(-len(source) // world), desc="encoding", unit="image", disable=None) as bar:
-        print(encode(source, arguments.out, encoders, settings, rank, world, bar.update, device))
+    with tqdm(total=-(-len(source) // share[1]), desc="encoding", unit="image", disable=None) as bar:
+        print(encode(source, arguments.out, encoders, settings, share, bar.update, device))
     return 0
 
 
 def _embedded(arguments: argparse.Namespace) -> int:
-    from lwd.embedded import encode_embedded
-    from lwd.files import model_digest
+    from lwd.io.files import model_digest
+    from lwd.latents.embedded import encode_embedded
     from lwd.representations.texture import TextureAutoencoder, locate_autoencoder
 
     source, _, split = arguments.source.partition("/")

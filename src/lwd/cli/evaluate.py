@@ -57,8 +57,9 @@ def run(arguments: argparse.Namespace) -> int:
 def run_compare(arguments: argparse.Namespace) -> int:
     from pathlib import Path
 
-    from lwd.evaluation.compare import comparison_table, plot_comparison, read_evaluations
-    from lwd.files import check_writable, write_bytes
+    from lwd.evaluation.compare import comparison_table, read_evaluations
+    from lwd.io.files import check_writable, write_bytes
+    from lwd.report.comparison import plot_comparison
     from lwd.report.plots import save_figure
 
     evaluations = read_evaluations(arguments.runs)

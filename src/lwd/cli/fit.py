@@ -50,8 +50,8 @@ def add_parser(commands: Any) -> None:
 
 
 def run_texture(arguments: argparse.Namespace) -> int:
-    from lwd.data.catalog import open_source
-    from lwd.fit import fit_texture
+    from lwd.images.catalog import open_source
+    from lwd.representations.fit import fit_texture
 
     source, settings = open_source(arguments.source), _settings(arguments)
     with _bar(settings.steps) as bar:
@@ -62,10 +62,10 @@ def run_texture(arguments: argparse.Namespace) -> int:
 
 
 def run_semantic(arguments: argparse.Namespace) -> int:
-    from lwd.data.catalog import open_source
     from lwd.errors import InputError
-    from lwd.fit import fit_pca, fit_semvae
+    from lwd.images.catalog import open_source
     from lwd.representations.encoders import load_encoder
+    from lwd.representations.fit import fit_pca, fit_semvae
 
     pca, settings, grid = arguments.kind == "pca", _settings(arguments), _grid(arguments.grid)
     shape = {name: getattr(arguments, name) for name in ("limit", "width") if getattr(arguments, name) is not None}
@@ -83,8 +83,8 @@ def run_semantic(arguments: argparse.Namespace) -> int:
 
 
 def _settings(arguments: argparse.Namespace) -> Any:
-    from lwd.fit import FitSettings
-    from lwd.representations.encoders import choose_device
+    from lwd.compute.devices import choose_device
+    from lwd.representations.fit import FitSettings
 
     names = ("channels", "batch", "seed", "held_out", "size", "skip_bad")
     given = {name: getattr(arguments, name) for name in names}

@@ -42,10 +42,10 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from tqdm import tqdm
 
-    from lwd.files import check_writable
-    from lwd.generator import SampleSettings, open_generator
-    from lwd.jobs import process
-    from lwd.samples import generate
+    from lwd.io.files import check_writable
+    from lwd.io.jobs import process
+    from lwd.sampling.generator import SampleSettings, open_generator
+    from lwd.sampling.samples import generate
 
     a = arguments
     settings = SampleSettings(
@@ -75,10 +75,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _pictures(generator: Any, out: str, only: bool, trajectory: bool) -> None:
-    from lwd.generator import draw_grid
     from lwd.report.plots import save_figure
     from lwd.report.sheets import save_sheet
     from lwd.report.trajectory import plot_trajectory
+    from lwd.sampling.generator import draw_grid
 
     if only:
         save_sheet(draw_grid(generator), out)

@@ -62,11 +62,11 @@ def add_schedule_actions(actions: Any) -> None:
 
 def run_show(arguments: argparse.Namespace) -> int:
     from lwd.objective import FlowObjective
-    from lwd.probe.files import load_surfaces
+    from lwd.probing.surface import surface_settings
     from lwd.report.plots import save_figure
     from lwd.report.surfaces import plot_surfaces
     from lwd.schedule.io import parse_schedule
-    from lwd.surface_probe import surface_settings
+    from lwd.surfaces.files import load_surfaces
 
     table, provenance = load_surfaces(arguments.surfaces)
     curves = {text.removesuffix(".json"): parse_schedule(text, table.layout.names) for text in arguments.schedules}
@@ -84,9 +84,9 @@ def run_show(arguments: argparse.Namespace) -> int:
 
 def _opened(a: argparse.Namespace) -> tuple[Any, Any, dict[str, Any]]:
     from lwd.objective import FlowObjective
-    from lwd.probe.files import load_surfaces
-    from lwd.probe.table import smooth
-    from lwd.surface_probe import parse_weights, surface_settings
+    from lwd.probing.surface import parse_weights, surface_settings
+    from lwd.surfaces.files import load_surfaces
+    from lwd.surfaces.table import smooth
 
     table, provenance = load_surfaces(a.surfaces)
     weights, reduction = surface_settings(provenance)
@@ -102,11 +102,11 @@ def _opened(a: argparse.Namespace) -> tuple[Any, Any, dict[str, Any]]:
 def run_fit(arguments: argparse.Namespace) -> int:
     from dataclasses import replace
 
-    from lwd.probe.joint import judge
-    from lwd.probe.optimum import NODES, GlobalOptimum, at_the_edge, global_optimum
-    from lwd.probe.path import solve_for
-    from lwd.probe.surface import path_objective
     from lwd.schedule.io import parse_family, save_schedule
+    from lwd.surfaces.integral import path_objective
+    from lwd.surfaces.lambda_path import solve_for
+    from lwd.surfaces.optimum import NODES, GlobalOptimum, at_the_edge, global_optimum
+    from lwd.surfaces.verdict import judge
 
     surfaces, objective, about = _opened(arguments)
     about |= {"lambda": arguments.kinetic}
@@ -136,11 +136,11 @@ def run_path(arguments: argparse.Namespace) -> int:
 
     from tqdm import tqdm
 
-    from lwd.files import check_writable
-    from lwd.probe.path import LAMBDAS, lambda_path
+    from lwd.io.files import check_writable
+    from lwd.probing.surface import error_scale
     from lwd.report.surfaces import path_table, write_path
     from lwd.schedule.io import parse_family
-    from lwd.surface_probe import error_scale
+    from lwd.surfaces.lambda_path import LAMBDAS, lambda_path
 
     a, out = arguments, Path(arguments.out)
     for name in ("order", "tolerance"):

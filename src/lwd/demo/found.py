@@ -11,15 +11,15 @@ import numpy as np
 import torch
 
 from lwd.demo.plan import NAMES, Plan, samples_folder
-from lwd.files import read_json
+from lwd.io.files import read_json
 from lwd.objective import FlowObjective
-from lwd.probe.path import largest_gap
-from lwd.probe.surface import path_terms
-from lwd.probe.table import SurfaceTable, smooth
 from lwd.representations.judge import FashionJudge, seen_classes
 from lwd.representations.texture import from_uint8
 from lwd.schedule.base import Schedule
 from lwd.schedule.fixed import Synchronous
+from lwd.surfaces.integral import path_terms
+from lwd.surfaces.lambda_path import largest_gap
+from lwd.surfaces.table import SurfaceTable, smooth
 
 
 @dataclass(frozen=True)

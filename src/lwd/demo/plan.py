@@ -4,9 +4,9 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from lwd.config import Config, load_config
 from lwd.errors import InputError
-from lwd.files import changes, check_writable, read_json, write_json
+from lwd.io.files import changes, check_writable, read_json, write_json
+from lwd.training.config import Config, load_config
 
 FORMAT, VERSION, FILE = "lwd.demo", 1, "demo.json"
 SPECS = {"synchronous": "synchronous", "offset 0.3": "offset:0.3", "learned": ""}

@@ -8,35 +8,37 @@ from pathlib import Path
 from typing import Any
 
 from lwd.assets import AUTOENCODERS
-from lwd.checkpoint import locate
-from lwd.config import Config, with_changes
-from lwd.data.reader import LatentReader
+from lwd.checkpoints.directory import locate
+from lwd.compute.devices import threads
 from lwd.demo.clock import Clock
 from lwd.demo.found import Found, findings
 from lwd.demo.plan import FULL, NAMES, SPECS, VARIANTS, Plan, keep, samples_folder, train_folder
 from lwd.demo.story import make_story
-from lwd.embedded import encode_embedded
 from lwd.errors import InputError
 from lwd.evaluation.evaluate import EvaluateSettings, evaluate
-from lwd.files import alone, model_digest, read_json
-from lwd.generator import Generator, SampleSettings, open_generator
-from lwd.jobs import threads
+from lwd.io.files import model_digest, read_json
+from lwd.io.locks import alone
+from lwd.latents.embedded import encode_embedded
+from lwd.latents.reader import LatentReader
 from lwd.objective import FlowObjective
-from lwd.probe.files import NAME as SURFACES
-from lwd.probe.files import load_surfaces
-from lwd.probe.path import lambda_path
-from lwd.probe.table import SurfaceTable, smooth
+from lwd.probing.joint import probe
+from lwd.probing.surface import error_scale, surface_probe, surface_settings
 from lwd.report.html import write_report
 from lwd.report.surfaces import write_path
 from lwd.representations.texture import TextureAutoencoder
-from lwd.samples import generate
+from lwd.sampling.generator import Generator, SampleSettings, open_generator
+from lwd.sampling.samples import generate
 from lwd.schedule.base import Schedule
 from lwd.schedule.io import load_schedule, parse_schedule
 from lwd.schedule.learned import Learnable, Polynomial
-from lwd.stages import probe, train
-from lwd.surface_probe import error_scale, surface_probe, surface_settings
-from lwd.train.devices import Devices
-from lwd.train.trainer import Trainer
+from lwd.surfaces.files import NAME as SURFACES
+from lwd.surfaces.files import load_surfaces
+from lwd.surfaces.lambda_path import lambda_path
+from lwd.surfaces.table import SurfaceTable, smooth
+from lwd.training.config import Config, with_changes
+from lwd.training.devices import Devices
+from lwd.training.train import train
+from lwd.training.trainer import RunOptions, Trainer
 
 AUTOENCODER = AUTOENCODERS["fashion"]
 REPORT = "report.html"
@@ -105,13 +107,15 @@ class _Demo:
         return LatentReader(where)
 
     def probe(self, data: LatentReader) -> SurfaceTable:
-        plan, config = self.plan, with_changes(self.config, probe={"steps": self.plan.probe_steps, "burn_in": 0})
-        options: dict[str, Any] = {"points": plan.points, "samples": plan.probe_images}
-        where, devices = self.out / "surface", Devices(cpu=True)
+        plan, where = self.plan, self.out / "surface"
+        settings = {"steps": plan.probe_steps, "burn_in": 0, "points": plan.points, "samples": plan.probe_images}
         with self.clock.stage("surface probe", 1) as advance:
-            steps = _Steps(lambda n: advance(0.8 * n / plan.probe_steps))
-            options["progress"] = lambda n: advance(0.2 * n / (plan.points**2 * plan.probe_images))
-            _, table = surface_probe(config, data, where, devices, steps, **options)
+            options = RunOptions(
+                Devices(cpu=True),
+                on_step=_Steps(lambda n: advance(0.8 * n / plan.probe_steps)),
+                on_table=lambda n: advance(0.2 * n / (plan.points**2 * plan.probe_images)),
+            )
+            _, table = surface_probe(with_changes(self.config, probe=settings), data, where, options)
             _go_on(table is not None)
         assert table is not None
         return table
@@ -163,7 +167,8 @@ class _Demo:
             begin = Polynomial.from_shares(shares.tolist(), start.groups)
             config = with_changes(self.config, probe=settings)
             if not (self.out / "joint" / "schedule.json").exists():
-                found = probe(config, data, self.out / "joint", Devices(cpu=True), _Steps(advance), schedule=begin)
+                options = RunOptions(Devices(cpu=True), on_step=_Steps(advance))
+                found = probe(config, data, self.out / "joint", options, begin)
                 _go_on(found.outcome.finished)
         return load_schedule(self.out / "joint" / "schedule.json")
 
@@ -179,8 +184,8 @@ class _Demo:
             if _finished(train_folder(self.out, name), self.plan.train_steps):
                 return
             config = replace(self.config, schedule=self.spec(name))
-            options: dict[str, Any] = {"init_from": self.out / "surface"}
-            outcome = train(config, data, train_folder(self.out, name), Devices(cpu=True), _Steps(advance), **options)
+            options = RunOptions(Devices(cpu=True), on_step=_Steps(advance))
+            outcome = train(config, data, train_folder(self.out, name), options, init_from=self.out / "surface")
             _go_on(outcome.finished)
 
     def generator(self, name: str, variant: str) -> Generator:

@@ -11,18 +11,18 @@ import numpy as np
 import torch
 from PIL import Image
 
-from lwd.data.fashion import CLASSES, fashion_meta, fashion_semantic
-from lwd.data.pictures import png
 from lwd.demo.found import Found, commands, findings
 from lwd.demo.plan import NAMES, VARIANTS, Plan, samples_folder, train_folder
-from lwd.generator import Generator
-from lwd.probe.table import grid_points, smooth
+from lwd.images.fashion import CLASSES, fashion_meta, fashion_semantic
+from lwd.images.pictures import png
 from lwd.report.sheets import colours
 from lwd.report.trajectory import states_along
 from lwd.representations.judge import load_judge
+from lwd.sampling.generator import Generator
 from lwd.schedule.base import Schedule
 from lwd.schedule.io import schedule_from_dict
-from lwd.train.journal import METRICS, read_metrics
+from lwd.surfaces.table import grid_points, smooth
+from lwd.training.journal import METRICS, read_metrics
 from lwd.version import __version__
 
 TAU = tuple(i / 60 for i in range(61))

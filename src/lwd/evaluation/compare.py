@@ -1,17 +1,14 @@
-"""Evaluations side by side: a table, and metrics against training steps and against evaluations of the network."""
+"""Evaluations side by side, as a table."""
 
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from matplotlib.figure import Figure
-
 from lwd.errors import InputError
 from lwd.evaluation.evaluate import FORMAT, RESULT, VERSION, is_number
 from lwd.evaluation.score import TITLES
-from lwd.files import read_json
-from lwd.report.plots import COLOURS, new_figure
+from lwd.io.files import read_json
 
 Evaluation = Mapping[str, Any]
 
@@ -48,8 +45,8 @@ def _read(path: Path) -> Evaluation:
         raise InputError(f"{path} lacks its metrics, samples or reference; run lwd evaluate again")
     for name, given, kind in (
         ("samples: count", value["samples"].get("count"), "a number"),
-        ("samples: model: step", _step(value), "a number"),
-        ("samples: nfe", _nfe(value), "a number"),
+        ("samples: model: step", steps_of(value), "a number"),
+        ("samples: nfe", nfe_of(value), "a number"),
         ("reference: digest", value["reference"].get("digest"), "a text"),
     ):
         if given is not None and not (isinstance(given, str) if kind == "a text" else is_number(given)):
@@ -63,7 +60,7 @@ def comparison_table(evaluations: Mapping[str, Evaluation]) -> str:
     lines = ["| samples | images | steps | NFE | " + " | ".join(TITLES[name] for name in names) + " |"]
     lines.append("| --- |" + " ---: |" * (3 + len(names)))
     for title, e in evaluations.items():
-        cells = [title, str(e["samples"].get("count", "")), *(_text(value) for value in (_step(e), _nfe(e)))]
+        cells = [title, str(e["samples"].get("count", "")), *(_text(value) for value in (steps_of(e), nfe_of(e)))]
         cells += [_cell(e["metrics"].get(name)) for name in names]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines + [f"\n{note}" for note in notes(evaluations)])
@@ -82,12 +79,14 @@ def notes(evaluations: Mapping[str, Evaluation]) -> list[str]:
     return found
 
 
-def _step(e: Evaluation) -> Any:
+def steps_of(e: Evaluation) -> Any:
+    """Training steps of the model behind an evaluation, if recorded."""
     model = e["samples"].get("model")
     return model.get("step") if isinstance(model, Mapping) else None
 
 
-def _nfe(e: Evaluation) -> Any:
+def nfe_of(e: Evaluation) -> Any:
+    """Evaluations of the network for each sample, if recorded."""
     return e["samples"].get("nfe")
 
 
@@ -97,29 +96,3 @@ def _text(value: Any) -> str:
 
 def _cell(metric: Mapping[str, float] | None) -> str:
     return "" if metric is None else f"{metric['value']:.4g} ± {metric['error']:.2g}"
-
-
-def plot_comparison(evaluations: Mapping[str, Evaluation]) -> Figure:
-    """Each metric against training steps (left) and against evaluations per sample (right), with standard errors."""
-    shown = [name for name in ("fid", "sfid", "frechet", "precision", "recall") if _has(evaluations, name)]
-    shown = shown or [name for name in TITLES if _has(evaluations, name)]
-    if not shown:
-        raise InputError("the evaluations hold no metric to draw")
-    figure = new_figure(9.6, 2.8 * len(shown))
-    axes = figure.subplots(len(shown), 2, squeeze=False)
-    for row, name in zip(axes, shown, strict=True):
-        for axis, (label, place) in zip(
-            row, (("training steps", _step), ("evaluations per sample", _nfe)), strict=True
-        ):
-            for (title, e), colour in zip(evaluations.items(), COLOURS * len(evaluations), strict=False):
-                metric, x = e["metrics"].get(name), place(e)
-                if metric is not None and x is not None:
-                    axis.errorbar([x], [metric["value"]], [metric["error"]], fmt="o", color=colour, label=title)
-            axis.set(xlabel=label, ylabel=TITLES[name])
-            if axis.containers:
-                axis.legend(fontsize=6, frameon=False)
-    return figure
-
-
-def _has(evaluations: Mapping[str, Evaluation], name: str) -> bool:
-    return any(name in e["metrics"] for e in evaluations.values())

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from lwd.data.pictures import Pictures, open_pictures
+from lwd.compute.devices import choose_device, threads
 from lwd.errors import InputError
 from lwd.evaluation.features import (
     EncoderNetwork,
@@ -21,9 +21,8 @@ from lwd.evaluation.features import (
     look,
 )
 from lwd.evaluation.score import NO_INCEPTION, SKIPPED, Reference, Scores, as_json, score
-from lwd.files import cache_dir, check_writable, read_json, write_json
-from lwd.jobs import threads
-from lwd.representations.encoders import choose_device
+from lwd.images.pictures import Pictures, open_pictures
+from lwd.io.files import cache_dir, check_writable, read_json, write_json
 from lwd.version import __version__
 
 FORMAT, VERSION = "lwd.evaluation", 1

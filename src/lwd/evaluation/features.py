@@ -1,6 +1,7 @@
 """What networks see in a set of images: one pass, in blocks that survive a kill, cached by content."""
 
 import hashlib
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,14 +12,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lwd.data.pictures import ArrayFile, Pictures
+from lwd.compute.moments import Moments
 from lwd.errors import InputError
-from lwd.files import cache_dir, locked, model_digest
-from lwd.metrics.inception_weights import load_inception
-from lwd.moments import Moments
+from lwd.evaluation.inception_weights import load_inception
+from lwd.images.pictures import ArrayFile, Pictures
+from lwd.io.files import cache_dir, model_digest
+from lwd.io.locks import held
+from lwd.io.tensors import read_safetensors, write_safetensors
 from lwd.representations.encoders import SemanticEncoder, load_encoder, move
 from lwd.representations.texture import from_uint8
-from lwd.weights import read_safetensors, write_safetensors
 
 BLOCK = 500
 """Images between two writes: what a kill can lose."""
@@ -108,13 +110,8 @@ def look(
     folder = _folder(images, networks, cache)
     batch = max(n for n in range(1, min(max(batch, 1), BLOCK) + 1) if BLOCK % n == 0)
     count = -(-len(images) // BLOCK)
-    with locked(folder, shared=True):
-        if _done(folder, count) == count:
-            if progress is not None:
-                progress(len(images))
-            return _gather(images, folder, count)
-    with locked(folder):
-        done = _done(folder, count)  # again: another process may have looked while we waited
+    with held(_lock(folder)):
+        done = _done(folder, count)
         if progress is not None:
             progress(min(done * BLOCK, len(images)))
         stream = images.batches(batch, done * BLOCK) if done < count else iter(())
@@ -173,16 +170,18 @@ def forget(images: Pictures, networks: Sequence[Network], cache: Path | None = N
     folder = _folder(images, networks, cache)
     if not folder.is_dir():
         return
-    with suppress(OSError, InputError):
-        with locked(folder, wait=False):
-            for path in sorted(folder.iterdir(), key=lambda p: p.name == ".lock"):  # the lock last: it guards the rest
-                path.unlink()
-        folder.rmdir()
+    with suppress(OSError, InputError), held(_lock(folder), wait=False):
+        shutil.rmtree(folder)
 
 
 def _folder(images: Pictures, networks: Sequence[Network], cache: Path | None) -> Path:
     key = hashlib.sha256("\n".join([images.digest, *(n.identity for n in networks)]).encode()).hexdigest()[:20]
     return (cache or cache_dir()) / "features" / key
+
+
+def _lock(folder: Path) -> Path:
+    """Beside the folder, which can then be removed under its lock."""
+    return folder.with_suffix(".lock")
 
 
 def _whole(path: Path) -> bool:

@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from lwd.bench import Trial
-from lwd.data.pictures import open_pictures
-from lwd.data.sources import Pixels
+from lwd.compute.devices import threads
 from lwd.errors import InputError
 from lwd.evaluation.evaluate import EvaluateSettings, networks_for
 from lwd.evaluation.features import ENCODER, PARTS, POOL, forget, given_moments, look
 from lwd.evaluation.score import Metric, Reference, frechet
-from lwd.generator import Generator
-from lwd.jobs import threads
+from lwd.images.pictures import open_pictures
+from lwd.images.sources import Pixels
+from lwd.sampling.benchmark import Trial
+from lwd.sampling.generator import Generator
 
 
 class Quality:

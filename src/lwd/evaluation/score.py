@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from lwd.errors import InputError
+from lwd.evaluation import inception_score, kid
 from lwd.evaluation.features import ENCODER, PARTS, POOL, PROBABILITIES, SPATIAL, Seen
-from lwd.metrics import inception_score, kid
-from lwd.metrics.frechet import frechet_to
-from lwd.metrics.kernel import kid_without
-from lwd.metrics.manifold import overlap
-from lwd.metrics.rows import BLOCK
+from lwd.evaluation.frechet import frechet_to
+from lwd.evaluation.kernel import kid_without
+from lwd.evaluation.manifold import overlap
+from lwd.evaluation.rows import BLOCK
 
 ENOUGH = 10_000
 ROWS = 10_000

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lwd.errors import InputError, nearest
-from lwd.files import write_bytes
+from lwd.io.files import write_bytes
 
 FORMAT, VERSION = "lwd.report", 1
 PAGE = Path(__file__).parent / "page"

@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from lwd.errors import InputError
-from lwd.files import write_bytes
 from lwd.groups import default_lead
+from lwd.io.files import write_bytes
 from lwd.schedule.base import Schedule
 
 COLOURS = ("#4c72b0", "#dd8452", "#55a868", "#c44e52", "#8172b3", "#937860", "#da8bc3", "#8c8c8c")

@@ -10,11 +10,11 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from lwd.errors import InputError
-from lwd.files import read_json
+from lwd.io.files import read_json
 from lwd.report.plots import COLOURS, UNIT, draw_clocks, new_figure
 from lwd.schedule.base import Schedule
-from lwd.train.journal import METRICS, read_metrics
-from lwd.train.state import candidates
+from lwd.training.journal import METRICS, read_metrics
+from lwd.training.state import candidates
 
 HIDDEN = ("step", "steps", "skipped", "lr", "steps per second", "gradient norm")
 

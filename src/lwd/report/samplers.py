@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.figure import Figure
 
-from lwd.bench import Trial, front
 from lwd.report.plots import COLOURS, STYLES, new_figure
+from lwd.sampling.benchmark import Trial, front
 
 
 def plot_samplers(

@@ -9,13 +9,13 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from lwd.data.reader import LatentReader
-from lwd.data.sources import ImageSource, center_crop
 from lwd.errors import InputError
-from lwd.files import atomic_file
-from lwd.pipeline import LWDPipeline
+from lwd.images.sources import ImageSource, center_crop
+from lwd.io.files import atomic_file
+from lwd.latents.reader import LatentReader
 from lwd.representations.pca import PCAFit
 from lwd.representations.texture import TextureAutoencoder, to_uint8
+from lwd.sampling.pipeline import LWDPipeline
 
 
 def describe_shards(reader: LatentReader, provenance: dict[str, Any]) -> str:

@@ -13,15 +13,15 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
 from lwd.errors import InputError
-from lwd.files import write_json
 from lwd.groups import default_lead
+from lwd.io.files import write_json
 from lwd.objective import FlowObjective
-from lwd.probe.path import LambdaPath
-from lwd.probe.surface import pull
-from lwd.probe.table import SurfaceTable, grid_points, smooth
 from lwd.report.plots import COLOURS, UNIT, new_figure, save_figure
 from lwd.schedule.base import Schedule
 from lwd.schedule.io import save_schedule
+from lwd.surfaces.integral import pull
+from lwd.surfaces.lambda_path import LambdaPath
+from lwd.surfaces.table import SurfaceTable, grid_points, smooth
 
 
 def plot_surfaces(

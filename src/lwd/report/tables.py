@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from lwd.errors import InputError
-from lwd.files import write_bytes
+from lwd.io.files import write_bytes
 from lwd.schedule.base import Schedule
 from lwd.schedule.io import save_schedule
 

@@ -9,10 +9,10 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from lwd.path import Velocity
-from lwd.pipeline import LWDPipeline
 from lwd.report.plots import draw_clocks, new_figure
 from lwd.report.sheets import colours
 from lwd.sampler import field_breakpoints, sample, seeded_noise
+from lwd.sampling.pipeline import LWDPipeline
 
 MARKS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 

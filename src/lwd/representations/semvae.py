@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, mse_loss
 
 from lwd.errors import InputError, nearest
-from lwd.files import atomic_directory, read_json, write_json
+from lwd.io.files import atomic_directory, read_json, write_json
+from lwd.io.tensors import mismatches, read_safetensors, write_safetensors
 from lwd.models.layers import GELU, Attention, rotary_table
 from lwd.representations.encoders import Origin, check_width
-from lwd.weights import mismatches, read_safetensors, write_safetensors
 
 FORMAT = "lwd.semvae"
 VERSION = 1

@@ -16,7 +16,7 @@ from torch.nn.functional import pixel_shuffle, pixel_unshuffle
 
 from lwd.assets import AUTOENCODERS
 from lwd.errors import InputError, import_extra
-from lwd.files import read_json
+from lwd.io.files import read_json
 from lwd.representations.semvae import SemVAE, SemVAEConfig, SemVAELosses, load_semvae, write_semvae
 
 PATCH_FORMAT = "lwd.patch_autoencoder"

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from lwd.errors import InputError, nearest
-from lwd.files import read_json, write_json
 from lwd.groups import PAPER_GROUPS, default_lead
+from lwd.io.files import read_json, write_json
 from lwd.schedule.base import FORMAT, VERSION, Schedule
 from lwd.schedule.bernstein import Bernstein
 from lwd.schedule.fixed import Cascade, Offset, PiecewiseLinear, Synchronous

@@ -1,0 +1,1 @@
+"""Trained models as directories, and published weights converted to and from them."""

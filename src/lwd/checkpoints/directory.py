@@ -1,0 +1,169 @@
+"""A trained model as a directory: network, layout, schedule and statistics, so that sampling needs nothing else."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lwd.compute.devices import choose_device
+from lwd.errors import InputError
+from lwd.groups import Layout
+from lwd.io.files import atomic_directory, read_json, write_json
+from lwd.io.tensors import mismatches, read_safetensors, write_safetensors
+from lwd.latents.statistics import Statistics, load_statistics, save_statistics
+from lwd.models.lightningdit import LightningDiT, LightningDiTConfig
+from lwd.schedule.base import Schedule
+from lwd.schedule.io import load_schedule, read_provenance, save_schedule
+
+FORMAT = "lwd.model"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Everything that sampling needs; `velocity` is the network in eval mode."""
+
+    velocity: LightningDiT
+    schedule: Schedule
+    statistics: Statistics | None = None
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    """Where the weights come from; under "schedule", how the schedule was found."""
+
+    def __post_init__(self) -> None:
+        if self.schedule.groups != self.layout.names:
+            raise InputError(
+                f"the schedule is for {', '.join(self.schedule.groups)}, the network for {', '.join(self.layout.names)}"
+            )
+        if self.statistics is not None:
+            self.statistics.check(self.layout)
+
+    @property
+    def config(self) -> LightningDiTConfig:
+        return self.velocity.config
+
+    @property
+    def layout(self) -> Layout:
+        return self.config.layout
+
+    @property
+    def null_label(self) -> int:
+        return self.velocity.null_label
+
+    @property
+    def any_schedule(self) -> bool:
+        """Whether the network was trained at independent local times, so that every schedule suits it."""
+        return bool(self.provenance.get("any_schedule"))
+
+    def under(self, schedule: Schedule, anyway: bool = False) -> "Checkpoint":
+        """The same network on another curve; one that knows only its own curve refuses, unless told otherwise."""
+        if schedule == self.schedule:
+            return self
+        if not (self.any_schedule or anyway):
+            raise InputError(
+                "the model was trained under its own schedule and has not seen the local times of another one; sample "
+                "a surface probe's network, train under the new schedule, or pass --other-schedule to do it anyway"
+            )
+        return replace(self, schedule=schedule)
+
+    def latents(self, z: Tensor) -> dict[str, Tensor]:
+        """The groups of a sampled state, on the scale of their encoders."""
+        return self.layout.split(z if self.statistics is None else self.statistics.denormalize(z, self.layout))
+
+    def __repr__(self) -> str:
+        c = self.config
+        statistics = "with statistics" if self.statistics else "no statistics"
+        return f"Checkpoint({c.depth} blocks of {c.width}, {c.layout}, {self.schedule!r}, {statistics})"
+
+
+def write_checkpoint(
+    directory: Path,
+    config: LightningDiTConfig,
+    state: Mapping[str, Tensor],
+    schedule: Schedule,
+    statistics: Statistics | None,
+    provenance: Mapping[str, Any] | None = None,
+) -> None:
+    """Fill an existing directory with config.json, model.safetensors, schedule.json and statistics.json."""
+    head = {"format": FORMAT, "version": VERSION, "architecture": "lightningdit", "network": config.to_dict()}
+    about = dict(provenance or {})
+    write_safetensors(directory / "model.safetensors", state)
+    save_schedule(schedule, directory / "schedule.json", about.pop("schedule", None))
+    if statistics is not None:
+        save_statistics(statistics, directory / "statistics.json")
+    write_json(directory / "config.json", head | ({"provenance": about} if about else {}))
+
+
+def save(checkpoint: Checkpoint, directory: str | os.PathLike[str], replace: bool = False) -> None:
+    """Write a checkpoint as a directory, whole or not at all."""
+    with atomic_directory(directory, replace) as aside:
+        write_into(aside, checkpoint)
+
+
+def write_into(directory: Path, checkpoint: Checkpoint) -> None:
+    """Fill an existing directory with a checkpoint's files."""
+    c = checkpoint
+    write_checkpoint(directory, c.config, c.velocity.state_dict(), c.schedule, c.statistics, c.provenance)
+
+
+def locate(directory: str | os.PathLike[str]) -> Path:
+    """The checkpoint in a directory: itself, or the newest of a run of lwd train."""
+    directory = Path(directory)
+    latest = directory / "checkpoints" / "latest"
+    if (directory / "config.json").exists() or not latest.is_file():
+        return directory
+    return latest.parent / Path(latest.read_text(errors="replace").strip()).name
+
+
+def load(
+    directory: str | os.PathLike[str], device: torch.device | str = "cpu", dtype: torch.dtype | None = None
+) -> Checkpoint:
+    """Read a checkpoint directory. The weights are held once: never a second, randomly initialised copy."""
+    directory = Path(directory)
+    if not directory.is_dir():
+        hint = "; a .pt file is read by lwd convert" if directory.is_file() else ""
+        raise InputError(f"{directory} is not a checkpoint directory{hint}")
+    config = read_config(directory)
+    device = choose_device(device)
+    with torch.device("meta"):
+        network = LightningDiT(config)
+    state = read_safetensors(directory / "model.safetensors", str(device))
+    problems = mismatches({name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}, state)
+    if problems:
+        raise InputError(f"{directory / 'model.safetensors'} does not fit its config.json: " + "; ".join(problems))
+    network.load_state_dict(state, assign=True)
+    # One dtype for all: the one asked for, or the widest in the file; 16 bits are only stored where a CPU computes.
+    kinds = {tensor.dtype for tensor in state.values()} | (
+        {torch.float32} if torch.device(device).type == "cpu" else set()
+    )
+    dtype = dtype or reduce(torch.promote_types, kinds)
+    statistics, schedule = directory / "statistics.json", directory / "schedule.json"
+    found = read_json(directory / "config.json").get("provenance", {})
+    provenance = dict(found) if isinstance(found, Mapping) else {}
+    if about_schedule := read_provenance(schedule):
+        provenance["schedule"] = about_schedule
+    return Checkpoint(
+        network.requires_grad_(False).eval().to(dtype),
+        load_schedule(schedule),
+        load_statistics(statistics) if statistics.exists() else None,
+        provenance,
+    )
+
+
+def read_config(directory: Path) -> LightningDiTConfig:
+    """The network's configuration in a checkpoint directory."""
+    path = directory / "config.json"
+    value = read_json(path)
+    if not isinstance(value, Mapping) or value.get("format") != FORMAT:
+        raise InputError(f'{path} is not a model of lwd ("format" must be "{FORMAT}")')
+    if value.get("version") != VERSION or value.get("architecture") != "lightningdit":
+        given = f"version {value.get('version')!r}, architecture {value.get('architecture')!r}"
+        raise InputError(f"{path} has {given}; this lwd reads version {VERSION}, architecture 'lightningdit'")
+    try:
+        return LightningDiTConfig.from_dict(value.get("network", {}))
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error

@@ -1,0 +1,137 @@
+"""`lwd probe` and `lwd sweep`."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from lwd.cli.runs import Progress, add_run_options, interrupted, prepared
+from lwd.errors import InputError
+
+SHORTS = {
+    "steps": "probe.steps",
+    "seed": "run.seed",
+    "start": "probe.start",
+    "kinetic": "probe.kinetic",
+    "points": "probe.points",
+    "samples": "probe.samples",
+    "weight_gradient": "objective.weight_gradient",
+}
+QUIET = ["objective.cosine=0", "objective.align=0"]
+"""A probe has no auxiliary losses, and needs no features for them."""
+
+
+def add_parser(commands: Any) -> None:
+    probe = commands.add_parser(
+        "probe",
+        help="learn a schedule for a pair of representations (Stage I)",
+        description="Learn the schedule together with a temporary denoiser. Run again to continue.",
+        epilog="example: lwd probe latents --preset cifar-small --kinetic 0.02 --out runs/probe",
+    )
+    sweep = commands.add_parser(
+        "sweep",
+        help="a probe for each of several lambdas; names the weakest that does not collapse",
+        description="One probe for each lambda (the paper's Figure 2). Run again to continue.",
+        epilog="example: lwd sweep latents --preset cifar-small --kinetic 0.01,0.02,0.04 --out runs/sweep",
+    )
+    for parser in (probe, sweep):
+        add_run_options(parser)
+        add = parser.add_argument
+        add("--weight-gradient", choices=("exact", "stop", "none"), help="how the rate correction teaches the schedule")
+        add("--start", type=float, metavar="S", help="where rho starts: 0 identity ... 1 collapsed")
+    add = probe.add_argument
+    add("--method", choices=("joint", "surface"), default="joint", help="joint (the paper's), or surface: every lambda")
+    add("--points", type=int, metavar="N", help="grid points along each clock (surface only)")
+    add("--samples", type=int, metavar="N", help="images at each point (surface only)")
+    add("--kinetic", type=float, metavar="LAMBDA", help="weight of the kinetic energy (joint only)")
+    sweep.add_argument("--kinetic", required=True, metavar="L1,L2,...", help="the lambdas to probe")
+    probe.set_defaults(run=run_probe)
+    sweep.set_defaults(run=run_sweep)
+
+
+def run_probe(arguments: argparse.Namespace) -> int:
+    from lwd.probing.joint import probe
+    from lwd.report.plots import save_figure
+    from lwd.report.runs import plot_probe
+    from lwd.training.trainer import RunOptions
+
+    if arguments.method == "surface":
+        return _run_surface(arguments)
+    for name in ("points", "samples"):
+        if getattr(arguments, name) is not None:
+            raise InputError(f"--{name} has no effect on a joint probe; add --method surface")
+    arguments.set += QUIET
+    config, data, devices = prepared(arguments, SHORTS)
+    with Progress(config.probe.steps, devices.main, "probing") as progress:
+        found = probe(config, data, arguments.out, RunOptions(devices, on_step=progress, wandb=arguments.wandb))
+    if found.schedule is None or found.history is None:
+        return interrupted(found.outcome.step, devices.main)
+    if devices.main:
+        out = Path(arguments.out)
+        save_figure(plot_probe(found.schedule, found.history, out, str(found.verdict)), out / "probe.png")
+        print(f"{found.verdict}\nschedule: {out}/schedule.json    picture: {out}/probe.png")
+    return 0
+
+
+def _run_surface(arguments: argparse.Namespace) -> int:
+    from tqdm import tqdm
+
+    from lwd.probing.surface import surface_probe, table_size
+    from lwd.training.trainer import RunOptions
+
+    for name in ("kinetic", "start", "weight_gradient"):
+        if getattr(arguments, name) is not None:
+            option = name.replace("_", "-")
+            raise InputError(f"--{option} has no effect on a surface probe, which serves all; see lwd schedule fit")
+    arguments.set += QUIET
+    config, data, devices = prepared(arguments, SHORTS)
+    total = table_size(config.probe.points, len(data.layout)) * config.probe.samples
+    with Progress(config.probe.steps, devices.main, "probing") as progress:
+        bar = tqdm(total=total, desc="tabulating", unit="image", disable=True if not devices.main else None)
+        options = RunOptions(devices, on_step=progress, on_table=bar.update, wandb=arguments.wandb)
+        outcome, table = surface_probe(config, data, arguments.out, options)
+        bar.close()
+    if table is None:
+        return interrupted(outcome.step, devices.main)
+    if devices.main:
+        print(f"surfaces: {arguments.out}/surfaces.safetensors    next: lwd schedule path {arguments.out} --out DIR")
+    return 0
+
+
+def run_sweep(arguments: argparse.Namespace) -> int:
+    from lwd.probing.sweep import sweep, weakest_stable
+    from lwd.report.plots import plot_schedules, save_figure
+    from lwd.training.trainer import RunOptions
+
+    try:
+        kinetics = [float(part) for part in arguments.kinetic.split(",")]
+    except ValueError:
+        raise InputError(f"--kinetic takes numbers, for example 0.01,0.02,0.04; got {arguments.kinetic!r}") from None
+    arguments.kinetic = None
+    arguments.set += QUIET
+    config, data, devices = prepared(arguments, SHORTS)
+    bars: list[Progress] = []
+
+    def on_probe(kinetic: float) -> Progress:
+        bars.append(Progress(config.probe.steps, devices.main, f"lambda {kinetic:g}"))
+        return bars[-1]
+
+    options = RunOptions(devices, wandb=arguments.wandb)
+    rows, finished = sweep(config, data, arguments.out, kinetics, options, on_probe)
+    for bar in bars:
+        bar.__exit__()
+    if not finished:
+        return interrupted(None, devices.main)
+    if devices.main:
+        curves = {f"λ = {row.kinetic:g} ({row.verdict.word})": row.schedule for row in rows}
+        save_figure(plot_schedules(curves), Path(arguments.out) / "sweep.png")
+        for row in rows:
+            middle = float(row.schedule.times(0.5).min())
+            print(f"lambda {row.kinetic:<8g} slowest clock at 0.5: {middle:.3f}   {row.verdict}")
+        best = weakest_stable(rows)
+        if best is None:
+            print("every lambda collapsed; try larger ones")
+        else:
+            moving = any(row.kinetic == best and row.verdict.word == "moving" for row in rows)
+            print(f"weakest stable lambda: {best:g}" + (" (still moving: run longer to be sure)" if moving else ""))
+        print(f"picture: {arguments.out}/sweep.png    numbers: {arguments.out}/sweep.json")
+    return 0

@@ -1,0 +1,110 @@
+"""What `lwd probe`, `lwd sweep` and `lwd train` share, and `lwd runs show`."""
+
+import argparse
+import sys
+from typing import Any
+
+from lwd.errors import InputError
+
+INTERRUPTED = 3
+"""Exit code of a run that was asked to stop, saved its state and can be continued."""
+
+
+def add_parser(commands: Any) -> None:
+    runs = commands.add_parser(
+        "runs",
+        help="inspect runs",
+        description="Inspect runs of lwd probe and lwd train.",
+        epilog="example: lwd runs show runs/lwd",
+    )
+    actions = runs.add_subparsers(dest="action", metavar="ACTION", required=True)
+    show = actions.add_parser(
+        "show", help="summary and curves of a run", epilog="example: lwd runs show runs/lwd --out curves.png"
+    )
+    show.add_argument("run_dir", metavar="DIR", help="directory of a probe or training")
+    show.add_argument("--out", metavar="FILE", help="picture to write (default DIR/curves.png)")
+    show.set_defaults(run=run_show)
+
+
+def add_run_options(parser: Any) -> None:
+    """Options of every command that trains a network."""
+    add = parser.add_argument
+    add("data", metavar="LATENTS", help="directory of shards (lwd encode)")
+    add("--out", required=True, metavar="DIR", help="directory of the run")
+    add("--preset", default="", metavar="NAME", help="a preset (lwd-xl, cifar-small, ...) or a YAML file")
+    add("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting, e.g. run.batch=64")
+    add("--steps", type=int, metavar="N", help="number of steps (run.steps; probe.steps for a probe)")
+    add("--seed", type=int, metavar="N", help="random seed (run.seed)")
+    add("--groups", metavar="A,B", help="groups to read, in channel order (default: all)")
+    add("--cpu", action="store_true", help="do not use a GPU")
+    add("--wandb", action="store_true", help="also log to Weights & Biases")
+
+
+def prepared(arguments: argparse.Namespace, shorts: dict[str, str], weak: bool = False) -> tuple[Any, Any, Any]:
+    """Configuration, data and devices of a run; shorts: options that stand for settings."""
+    from lwd.training.config import load_config, weak_partner
+    from lwd.training.devices import Devices
+    from lwd.training.train import open_data
+
+    preset = weak_partner(arguments.preset) if weak else arguments.preset
+    changes = list(arguments.set)
+    for name, key in shorts.items():
+        value = getattr(arguments, name, None)
+        if value is not None:
+            changes.append(f"{key}={value}")
+    config = load_config(preset, changes)
+    groups = arguments.groups.split(",") if arguments.groups else None
+    data = open_data(arguments.data, config, groups)
+    return config, data, Devices(config.run.precision, config.run.parallel, arguments.cpu)
+
+
+def interrupted(step: int | None, main: bool) -> int:
+    """Say that a run can be continued; its exit code."""
+    if main:
+        where = "" if step is None else f" at step {step}"
+        print(f"lwd: interrupted{where}; everything is saved, run the same command to continue", file=sys.stderr)
+    return INTERRUPTED
+
+
+class Progress:
+    """A progress bar that appears with the first step, so that a mistake gets one line and no bar."""
+
+    def __init__(self, steps: int, main: bool, title: str) -> None:
+        self.steps, self.main, self.title = steps, main, title
+        self.bar: Any = None
+
+    def __call__(self, trainer: Any) -> None:
+        from tqdm import tqdm
+
+        if self.bar is None:
+            # In a cluster's log file a line every half minute is enough. A resumed run's ETA counts its own steps only.
+            pause, first = 0.1 if sys.stderr.isatty() else 30.0, trainer.step - 1
+            options = {"unit": "step", "initial": first, "mininterval": pause, "dynamic_ncols": True}
+            self.bar = tqdm(total=self.steps, desc=self.title, disable=not self.main, **options)
+        if trainer.last_line and trainer.step % trainer.config.run.log_every == 0:
+            shown = {k: v for k, v in trainer.last_line.items() if k == "total" or k.startswith(("flow", "kinetic"))}
+            self.bar.set_postfix({name: f"{value:.3f}" for name, value in shown.items()}, refresh=False)
+        self.bar.update(max(0, trainer.step - self.bar.n))
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        if self.bar is not None:
+            self.bar.close()
+
+
+def run_show(arguments: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from lwd.report.plots import save_figure
+    from lwd.report.runs import describe_run, plot_run
+
+    run = Path(arguments.run_dir)
+    if not run.is_dir():
+        raise InputError(f"{run} is not a directory; give the --out of lwd train or lwd probe")
+    print(describe_run(run))
+    out = arguments.out or run / "curves.png"
+    save_figure(plot_run(run), out)
+    print(f"picture:      {out}")
+    return 0

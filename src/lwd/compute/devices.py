@@ -1,0 +1,38 @@
+"""Which device computes, and with how many threads."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from lwd.errors import InputError
+
+
+def choose_device(name: str | torch.device | None = None) -> torch.device:
+    """The device by name; by default this process's GPU ($LOCAL_RANK) if there is one, otherwise the CPU."""
+    if name is None:
+        local = os.environ.get("LOCAL_RANK", "0")
+        if not local.isdecimal():
+            raise InputError(f"LOCAL_RANK must be a whole number, got {local!r}; start with torchrun, or unset it")
+        name = f"cuda:{local}" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(
+            f"there is no device {str(name)!r} here ({reason}); use 'cpu', 'cuda' or 'cuda:N'", argument="device"
+        ) from error
+    return device
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Compute with `count` threads: sums depend on it in the last bit, and torchrun would choose one."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

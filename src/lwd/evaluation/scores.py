@@ -1,0 +1,26 @@
+"""Inception Score."""
+
+import torch
+from torch import Tensor
+
+from lwd.compute.moments import as_features
+from lwd.errors import InputError
+
+
+def inception_score(probabilities: Tensor, split: int = 5000) -> float:
+    """exp of the mean KL between p(y | x) and p(y), averaged over splits of CONSECUTIVE rows (the last may be shorter).
+
+    Rows sorted by class give each split few classes and wreck the score: shuffle first.
+    """
+    p = as_features(probabilities, "probabilities")
+    if (p < 0).any() or ((p.sum(1) - 1).abs() > 1e-3).any():
+        raise InputError("probabilities are rows >= 0 that sum to 1")
+    if split < 1:
+        raise InputError(f"a split has at least one row, got {split}")
+    scores = []
+    for part in torch.split(p, split):
+        mean = part.mean(0, keepdim=True)
+        # xlogy: a probability of 0 contributes 0.
+        divergence = torch.special.xlogy(part, part).sum(1) - torch.special.xlogy(part, mean).sum(1)
+        scores.append(divergence.mean().exp())
+    return float(torch.stack(scores).mean())

@@ -1,0 +1,253 @@
+"""Pictures as files: PNG, a grid of many, ADM's .npz, folders; written, and read once in order."""
+
+import hashlib
+import io
+import lzma
+import math
+import os
+import struct
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+
+from lwd.errors import InputError
+from lwd.images.catalog import open_source
+from lwd.images.sources import SUFFIXES, ImageSource, Pixels, as_rgb, center_crop, source_digest
+from lwd.io.files import atomic_file
+
+
+def png(pixels: Pixels) -> bytes:
+    """One picture (h, w, 3) as a PNG."""
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def tile(pixels: Pixels, labels: Sequence[int]) -> Pixels:
+    """Pictures (n, h, w, 3) as one; a column for each class where the labels go round up to sixteen."""
+    classes = len(dict.fromkeys(labels[: len(pixels)]))
+    columns = classes if 1 < classes <= 16 else min(8, len(pixels))
+    missing = -len(pixels) % columns
+    padded = np.concatenate([pixels, np.full((missing, *pixels.shape[1:]), 255, np.uint8)])
+    n, h, w, _ = padded.shape
+    return padded.reshape(n // columns, columns, h, w, 3).swapaxes(1, 2).reshape(n // columns * h, columns * w, 3)
+
+
+def write_arrays(path: Path, parts: Sequence[Any], size: int, rows: Sequence[int]) -> None:
+    """ADM's .npz: arr_0 (n, h, w, 3) uint8 with the images of these numbers; parts hold `size` images each.
+
+    One image is in memory at a time. numpy.savez would note the time of writing: two equal sets would differ.
+    """
+    head = {"descr": "|u1", "fortran_order": False, "shape": (len(rows), *parts[0].shape[1:])}
+    with (
+        atomic_file(path) as file,
+        zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive,
+        archive.open(zipfile.ZipInfo("arr_0.npy"), "w", force_zip64=True) as entry,
+    ):
+        np.lib.format.write_array_header_1_0(entry, head)
+        for i in rows:
+            entry.write(np.ascontiguousarray(parts[i // size][i % size]).data)
+
+
+class Pictures(Protocol):
+    """A set of images of one size to look at once, in order."""
+
+    @property
+    def name(self) -> str: ...
+
+    def __len__(self) -> int: ...
+
+    @property
+    def digest(self) -> str:
+        """Checksum of the content, 16 hexadecimal digits."""
+        ...
+
+    def batches(self, size: int, start: int = 0) -> Iterator[Pixels]:
+        """Images (b, h, w, 3) from number `start` on, `size` at a time."""
+        ...
+
+
+def open_pictures(name: str | os.PathLike[str], size: int = 0) -> Pictures:
+    """ADM's .npz, a directory of `lwd sample`, a folder of images, or a data set's split (`cifar10/test`).
+
+    size: crop and scale to so many pixels, as `lwd encode` does (for photographs; these may be grey).
+    """
+    path = Path(name)
+    if (path / "parts" / "plan.json").is_file():
+        raise InputError(f"{path} is not finished; run lwd sample again")
+    if path.is_file():
+        if size:
+            raise InputError(f"--size is for folders and data sets; the images of {path} have their size")
+        return ArrayFile(path)
+    if (path / "manifest.json").is_file() and (path / "samples.npz").is_file() and not size:
+        return ArrayFile(path / "samples.npz")
+    if not path.is_dir():
+        if str(name).count("/") <= 1 and str(name).partition("/")[0] in ("cifar10", "fashion"):
+            return SourcePictures(open_source(str(name)), size)
+        raise InputError(f"{name} is neither an .npz, nor a folder of images, nor a data set such as cifar10/test")
+    # lwd sample's own pictures (grid.png, trajectory.png) lie beside images/ and are no samples.
+    own = (path / "manifest.json").is_file() or ((path / "grid.png").is_file() and (path / "images").is_dir())
+    return FolderPictures(path / "images" if own else path, size)
+
+
+DAMAGED = (OSError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, tokenize.TokenError, EOFError)
+BROKEN = (*DAMAGED, LookupError, ValueError, TypeError, ArithmeticError, RuntimeError, MemoryError)
+"""What zipfile and numpy raise on a damaged, encrypted or strangely compressed .npz."""
+
+
+class ArrayFile:
+    """arr_0 of an .npz, read in order without holding it; ADM's reference files also hold moments."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.name = path, path.name
+        try:
+            with zipfile.ZipFile(path) as archive:
+                names = (entry for entry in archive.namelist() if entry.endswith(".npy"))
+                self.entries = {entry.removesuffix(".npy") for entry in names}
+                self.shape = _header(archive, path) if "arr_0" in self.entries else (0, 0, 0, 3)
+        except InputError:
+            raise
+        except BROKEN as error:
+            raise InputError(f"{path} is not a readable .npz ({error}); is it truncated?") from error
+        if not self.entries & {"arr_0", "mu"}:
+            raise InputError(
+                f"{path} holds neither images (arr_0) nor moments (mu, sigma), but {sorted(self.entries)[:5]}"
+            )
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    @cached_property
+    def digest(self) -> str:
+        try:
+            with self.path.open("rb") as file:
+                return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+        except OSError as error:
+            raise InputError(f"cannot read {self.path}: {error.strerror or error}") from error
+
+    def batches(self, size: int, start: int = 0) -> Iterator[Pixels]:
+        each = math.prod(self.shape[1:])
+        try:
+            with zipfile.ZipFile(self.path) as archive, archive.open("arr_0.npy") as entry:
+                _read_header(entry)
+                entry.seek(entry.tell() + start * each)
+                for low in range(start, len(self), size):
+                    count = min(size, len(self) - low)
+                    data = entry.read(count * each)
+                    if len(data) != count * each:
+                        raise InputError(f"{self.path} ends before its last image; is it truncated?")
+                    yield np.frombuffer(data, np.uint8).reshape(count, *self.shape[1:])
+        except InputError:
+            raise
+        except BROKEN as error:
+            raise InputError(f"{self.path} cannot be read to its end ({error}); is it truncated?") from error
+
+    def moments(self) -> dict[str, Any]:
+        """mu, sigma, mu_s, sigma_s where the file has them, float64."""
+        names = self.entries & {"mu", "sigma", "mu_s", "sigma_s"}
+        try:
+            with np.load(self.path, allow_pickle=False) as file:
+                return {name: np.asarray(file[name], np.float64) for name in names}
+        except BROKEN as error:
+            raise InputError(f"{self.path}: its moments cannot be read ({error})") from error
+
+
+def _read_header(entry: Any) -> tuple[tuple[int, ...], bool, Any]:
+    version = np.lib.format.read_magic(entry)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    return read(entry)
+
+
+def _header(archive: zipfile.ZipFile, path: Path) -> tuple[int, ...]:
+    with archive.open("arr_0.npy") as entry:
+        try:
+            shape, fortran, dtype = _read_header(entry)
+        except BROKEN as error:
+            raise InputError(f"{path}: arr_0 is not an array ({error})") from error
+    if dtype != np.uint8 or len(shape) != 4 or shape[3] != 3 or fortran or min(shape) < 1:
+        raise InputError(f"{path}: arr_0 must be uint8 (n, height, width, 3), got {dtype} {shape}")
+    if archive.getinfo("arr_0.npy").file_size < math.prod(shape):
+        raise InputError(f"{path}: arr_0 ends before its last image; is it truncated?")
+    return tuple(shape)
+
+
+class FolderPictures:
+    """All images below a folder, by name; RGB and of one size, unless they are to be cropped."""
+
+    def __init__(self, root: Path, size: int = 0) -> None:
+        self.root, self.size, self.name = root, size, root.resolve().name
+        self.files = sorted(p for p in root.rglob("*") if p.suffix.lower() in SUFFIXES and not p.name.startswith("."))
+        if not self.files:
+            raise InputError(f"{root} holds no images ({', '.join(SUFFIXES)})")
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    @cached_property
+    def digest(self) -> str:
+        whole = hashlib.sha256(f"size {self.size}".encode())
+        for path in self.files:
+            try:
+                whole.update(f"{path.relative_to(self.root)} ".encode() + hashlib.sha256(path.read_bytes()).digest())
+            except OSError as error:
+                raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+        return whole.hexdigest()[:16]
+
+    def batches(self, size: int, start: int = 0) -> Iterator[Pixels]:
+        shape: tuple[int, ...] | None = None if start == 0 else self._image(self.files[0]).shape
+        for low in range(start, len(self), size):
+            images = [self._image(path) for path in self.files[low : low + size]]
+            shape = shape or images[0].shape
+            for path, image in zip(self.files[low : low + size], images, strict=True):
+                if image.shape != shape:
+                    sizes = f"{image.shape[1]}x{image.shape[0]}, the first image {shape[1]}x{shape[0]}"
+                    raise InputError(f"{path} is {sizes}; metrics need one size (a reference may be cropped by --size)")
+            yield np.stack(images)
+
+    def _image(self, path: Path) -> Pixels:
+        try:
+            with Image.open(path) as picture:
+                if self.size:
+                    return center_crop(as_rgb(picture), self.size)
+                if picture.mode != "RGB":
+                    raise InputError(f"{path} is {MODES.get(picture.mode, picture.mode)}; metrics need 8-bit RGB")
+                return np.asarray(picture)
+        except InputError:
+            raise
+        except (OSError, UnidentifiedImageError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+            raise InputError(f"{path} is not a readable image ({error or type(error).__name__})") from error
+
+
+MODES = {
+    "L": "grayscale",
+    "LA": "grayscale",
+    "1": "black and white",
+    "I;16": "16-bit grayscale",
+    "P": "a palette image",
+}
+
+
+class SourcePictures:
+    """A data set of ours."""
+
+    def __init__(self, source: ImageSource, size: int = 0) -> None:
+        self.source, self.size, self.name = source, size, source.name
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    @cached_property
+    def digest(self) -> str:
+        return hashlib.sha256(f"{source_digest(self.source)} {self.size}".encode()).hexdigest()[:16]
+
+    def batches(self, size: int, start: int = 0) -> Iterator[Pixels]:
+        for low in range(start, len(self), size):
+            images = (self.source.image(i) for i in range(low, min(low + size, len(self))))
+            yield np.stack([center_crop(image, self.size) if self.size else image for image in images])

@@ -1,0 +1,1 @@
+"""Files, locks, tensors, jobs and downloads: everything that touches the disk or the network."""

@@ -1,0 +1,181 @@
+"""Reading and writing small files so that nothing is ever half written."""
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from lwd.errors import InputError
+
+MAX_JSON_BYTES = 64 * 2**20
+MODEL_FILES = (".json", ".safetensors", ".bin")
+"""What decides what a model directory computes; a README beside them does not."""
+
+
+def cache_dir() -> Path:
+    """Where fetched data lie: $LWD_CACHE, or ~/.cache/lwd."""
+    return Path(os.environ.get("LWD_CACHE") or Path.home() / ".cache" / "lwd")
+
+
+@contextmanager
+def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """A file to write that appears under `path` only when the block ends well: temporary name, fsync, rename."""
+    path = Path(path)
+    temporary = path.parent / f".{path.name}.{secrets.token_hex(6)}"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException as error:
+        with suppress(OSError):
+            temporary.unlink()
+        if isinstance(error, OSError):
+            raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+        raise
+
+
+def check_destination(path: str | os.PathLike[str], replace: bool = False) -> Path:
+    """Refuse a directory that may not be written; long jobs ask before they begin. Returns the real path."""
+    path = Path(os.path.realpath(path))  # a link keeps pointing where it points
+    if path.exists() and not path.is_dir():
+        raise InputError(f"{path} is a file; a directory cannot take its place")
+    if path.is_dir() and any(path.iterdir()):
+        if not replace:
+            raise InputError(f"{path} exists; choose another name, or pass --force to replace it")
+        if not (path / "config.json").is_file():
+            raise InputError(f"{path} holds other things than a model (no config.json), so it is not replaced")
+    check_writable(path.parent)
+    return path
+
+
+@contextmanager
+def atomic_directory(path: str | os.PathLike[str], replace: bool = False) -> Iterator[Path]:
+    """A directory to fill that appears under `path` only when the block ends well; an old one stays until then.
+
+    replace: an old directory may go if it is recognisably one of ours (it has a config.json); nothing else ever does.
+    """
+    path = check_destination(path, replace)
+    temporary, old = (path.parent / f".{path.name}.{secrets.token_hex(6)}" for _ in range(2))
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
+        if replace and path.exists():
+            os.replace(path, old)
+        _sync(temporary)
+        os.replace(temporary, path)  # fails if another process filled `path` in the meantime
+        _sync(path.parent)
+    except BaseException as error:
+        if old.exists() and not path.exists():
+            os.replace(old, path)
+        if isinstance(error, OSError):
+            raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+        raise
+    finally:
+        for leftover in (temporary, old):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+
+def install(directory: Path, fill: Callable[[Path], None]) -> Path:
+    """Fill a directory of the cache, whole or not at all; if another process was faster, its work stands."""
+    try:
+        with atomic_directory(directory) as aside:
+            fill(aside)
+    except InputError:
+        if not (directory / "config.json").is_file():
+            raise
+    return directory
+
+
+def sha256(path: str | os.PathLike[str]) -> str:
+    """Checksum of a file."""
+    try:
+        with Path(path).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def model_digest(directory: str | os.PathLike[str]) -> str:
+    """Checksum (16 hexadecimal digits) of a model directory: names and contents of configuration and weights."""
+    whole = hashlib.sha256()
+    try:
+        for path in sorted(p for p in Path(directory).iterdir() if p.suffix in MODEL_FILES and p.is_file()):
+            whole.update(f"{path.name} {sha256(path)}\n".encode())
+    except OSError as error:
+        raise InputError(f"cannot read {directory}: {error.strerror or error}") from error
+    return whole.hexdigest()[:16]
+
+
+def _sync(directory: Path) -> None:
+    """Make renames in a directory last through a power cut, where the system can."""
+    with suppress(OSError):
+        handle = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def check_writable(directory: str | os.PathLike[str]) -> None:
+    """Find out before a long job, not after it, that results cannot be written."""
+    probe = Path(directory) / f".probe.{secrets.token_hex(6)}"
+    try:
+        probe.parent.mkdir(parents=True, exist_ok=True)
+        probe.open("xb").close()
+        probe.unlink(missing_ok=True)  # another process may have swept it away
+    except OSError as error:
+        raise InputError(f"cannot write {directory}: {error.strerror or error}") from error
+
+
+def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write `content` to `path`, whole or not at all."""
+    with atomic_file(path) as file:
+        file.write(content)
+
+
+def write_json(path: str | os.PathLike[str], value: Any) -> None:
+    """Write `value` as JSON; floats keep every bit, NaN and infinity are refused."""
+    try:
+        text = json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False)
+    except ValueError as error:
+        raise InputError(f"cannot write {path}: it would hold NaN or infinity") from error
+    write_bytes(path, (text + "\n").encode())
+
+
+def read_json(path: str | os.PathLike[str]) -> Any:
+    """Parse a JSON file, or say in one sentence why that is not possible."""
+    path = Path(path)
+    try:
+        size = path.stat().st_size
+        if size > MAX_JSON_BYTES:
+            raise InputError(f"{path} has {size} bytes; a JSON file of lwd has at most {MAX_JSON_BYTES}")
+        content = path.read_bytes()
+    except FileNotFoundError as error:
+        raise InputError(f"{path} does not exist") from error
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+    try:
+        return json.loads(content.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not valid JSON ({error}); is it truncated or another kind of file?") from error
+
+
+def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """What differs between two JSON objects, as phrases: 'batch was 4, is 5'."""
+    out = []
+    for key in sorted({*old, *new}):
+        was, now = old.get(key), new.get(key)
+        if isinstance(was, Mapping) and isinstance(now, Mapping):
+            out += [f"{key}: {phrase}" for phrase in changes(was, now)]
+        elif was != now:
+            was, now = (f"{str(value)[:80]}..." if len(str(value)) > 80 else str(value) for value in (was, now))
+            out.append(f"{key.replace('_', '-')} was {was}, is {now}")
+    return out

@@ -1,0 +1,158 @@
+"""Tensors in files: safe reading of other people's pickles, and safetensors written one tensor at a time."""
+
+import argparse
+import json
+import os
+import pickle
+import re
+import struct
+import warnings
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from lwd.errors import InputError
+from lwd.io.files import atomic_file
+
+DTYPES = {
+    torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
+    torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL",
+}  # fmt: skip
+UNREADABLE = (RuntimeError, EOFError, ValueError, KeyError, IndexError, TypeError, AttributeError, AssertionError)
+PREFIXES = ("module.", "_orig_mod.")
+
+
+def read_pickle(path: str | os.PathLike[str]) -> Any:
+    """A `.pt` or `.ckpt` file through PyTorch's restricted unpickler; nothing in the file is ever executed.
+
+    Tensors stay on disk (memory-mapped) until they are used, where the file's format allows it.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"{path} does not exist" if not path.exists() else f"{path} is not a file")
+    # Namespace is what DiT-style training scripts store their arguments in: attributes only, no code.
+    with torch.serialization.safe_globals([argparse.Namespace]), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about pickle protocols; what cannot be read is an error below
+        try:
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=_can_map(path))
+        except pickle.UnpicklingError as error:
+            raise InputError(_refusal(path, str(error))) from error
+        except OSError as error:
+            raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+        except UNREADABLE as error:
+            reason = str(error).split("\n")[0]
+            raise InputError(f"{path} is not a PyTorch checkpoint, or is truncated ({reason})") from error
+
+
+def _can_map(path: Path) -> bool:
+    """Only what lies in the file as it is can be mapped: not the old format, not a compressed archive."""
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return all(entry.compress_type == zipfile.ZIP_STORED for entry in archive.infolist())
+
+
+def _refusal(path: Path, reason: str) -> str:
+    with path.open("rb") as file:
+        is_pickle = file.read(1) == b"\x80"
+    if "GLOBAL" not in reason and not is_pickle:
+        return f"{path} is not a PyTorch checkpoint, or is truncated"
+    asked = re.search(r"GLOBAL ([\w.]+)", reason)
+    what = f" (it asks for {asked[1].rstrip('.')})" if asked else ""
+    return (
+        f"{path} is refused: its pickle holds more than tensors{what}, and loading it would run code from the file. "
+        "If you trust it, re-save its weights alone on a machine that you can lose: "
+        "torch.save({'ema': torch.load(FILE, weights_only=False)['ema']}, NEW_FILE)"
+    )
+
+
+def read_state(path: str | os.PathLike[str], which: str = "auto") -> dict[str, Tensor]:
+    """The state dict in a `.pt`, `.ckpt` or `.safetensors` file, whatever wraps it.
+
+    which: "ema", "model" or "auto" (ema before model before state_dict). Prefixes of DDP and torch.compile are removed.
+    """
+    with_head = Path(path)
+    if with_head.is_file() and _is_safetensors(with_head):
+        found: Any = read_safetensors(path)
+    else:
+        found = read_pickle(path)
+    if not isinstance(found, Mapping):
+        raise InputError(f"{path} holds a {type(found).__name__}, not a dictionary of tensors")
+    wanted = ("ema", "model", "state_dict") if which == "auto" else (which,)
+    inner = next((found[key] for key in wanted if isinstance(found.get(key), Mapping)), None)
+    if inner is None:
+        if which != "auto":
+            raise InputError(f"{path} has no weights {which!r}; it has {', '.join(map(str, list(found)[:8]))}")
+        inner = found
+    state = {_bare(str(name)): value for name, value in inner.items()}
+    if len(state) != len(inner):
+        raise InputError(f"{path} has tensors whose names differ only by a prefix ({', '.join(PREFIXES)})")
+    strange = [name for name, value in state.items() if not isinstance(value, Tensor)]
+    if strange or not state:
+        raise InputError(f"{path} is not a state dict: no tensors under {', '.join(strange[:8]) or 'any name'}")
+    return state
+
+
+def _bare(name: str) -> str:
+    while name.startswith(PREFIXES):
+        name = name.split(".", 1)[1]
+    return name
+
+
+def _is_safetensors(path: Path) -> bool:
+    with path.open("rb") as file:
+        head = file.read(9)
+    return len(head) == 9 and head[8:] == b"{" and struct.unpack("<Q", head[:8])[0] < 100 * 2**20
+
+
+def read_safetensors(path: str | os.PathLike[str], device: str = "cpu") -> dict[str, Tensor]:
+    """All tensors of a safetensors file, or a sentence about what is wrong with it."""
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"{path} does not exist")
+    try:
+        # A process of a CPU group is told "cpu:0", which safetensors does not know.
+        with safe_open(path, "pt", device="cpu" if device.startswith("cpu") else device) as file:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError) as error:
+        raise InputError(f"{path} is not a whole safetensors file ({error})") from error
+
+
+def write_safetensors(path: str | os.PathLike[str], tensors: Mapping[str, Tensor]) -> None:
+    """Write atomically and one tensor at a time: safetensors' own save_file would hold a second copy of them all."""
+    path, offset = Path(path), 0
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    for name, tensor in tensors.items():
+        end = offset + tensor.numel() * tensor.element_size()
+        header[name] = {"dtype": DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [offset, end]}
+        offset = end
+    head = json.dumps(header, separators=(",", ":")).encode()
+    head += b" " * (-len(head) % 8)
+    with atomic_file(path) as file:
+        file.write(struct.pack("<Q", len(head)) + head)
+        for tensor in tensors.values():
+            file.write(_bytes(tensor))
+
+
+def _bytes(tensor: Tensor) -> Any:
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+
+
+def mismatches(expected: Mapping[str, tuple[int, ...]], found: Mapping[str, Tensor]) -> list[str]:
+    """Every tensor that is missing, unexpected, of another shape or not floating point, as sorted phrases."""
+    problems = [f"missing {name} {shape}" for name, shape in expected.items() if name not in found]
+    for name, tensor in found.items():
+        if name not in expected:
+            problems.append(f"unexpected {name} {tuple(tensor.shape)}")
+        elif tuple(tensor.shape) != tuple(expected[name]):
+            problems.append(f"{name} is {tuple(tensor.shape)}, must be {tuple(expected[name])}")
+        elif tensor.layout != torch.strided or tensor.device.type == "meta" or tensor.dtype not in DTYPES:
+            problems.append(f"{name} is not a plain tensor ({tensor.layout}, {tensor.dtype}, {tensor.device})")
+        elif not tensor.is_floating_point():
+            problems.append(f"{name} holds {tensor.dtype}, must be floating point")
+    return sorted(problems)

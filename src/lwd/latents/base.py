@@ -1,0 +1,35 @@
+"""What training reads, whatever holds it."""
+
+from typing import Protocol
+
+from lwd.groups import Layout
+from lwd.latents.reader import Batch
+from lwd.latents.statistics import Statistics
+
+
+class Latents(Protocol):
+    """What a run reads: shards (`LatentReader`) or tensors in memory (`MemoryReader`)."""
+
+    @property
+    def layout(self) -> Layout: ...
+
+    @property
+    def size(self) -> tuple[int, ...]: ...
+
+    @property
+    def classes(self) -> int: ...
+
+    @property
+    def mirrored(self) -> bool: ...
+
+    @property
+    def statistics(self) -> Statistics | None: ...
+
+    @property
+    def fingerprint(self) -> str: ...
+
+    def __len__(self) -> int: ...
+
+    def batch(
+        self, step: int, batch: int, seed: int, rank: int = 0, world: int = 1, flip: bool | None = None
+    ) -> Batch: ...

@@ -1,0 +1,55 @@
+"""Shards of the embedded data set: our texture latents of its images beside the semantic latents that ship with lwd."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lwd.compute.moments import ChannelMoments
+from lwd.errors import InputError
+from lwd.groups import Layout
+from lwd.images.fashion import GRID, fashion_meta, fashion_semantic, load_fashion
+from lwd.latents.shards import MANIFEST, group_key, read_manifest, write_manifest, write_shard
+from lwd.latents.statistics import Statistics
+from lwd.representations.texture import TextureAutoencoder, from_uint8
+
+SHARD = 2000
+
+
+@torch.no_grad()
+def encode_embedded(split: str, autoencoder: TextureAutoencoder, out: str | os.PathLike[str], texture: str) -> Path:
+    """Write the shards of `fashion/split`, unless they are there; texture: what the autoencoder is, for the record.
+
+    There are no mirrored latents: the semantic latents ship for the images as they are.
+    """
+    out, source, semantic = Path(out), load_fashion(split), fashion_semantic(split)
+    meta = fashion_meta()
+    about: dict[str, Any] = {"source": source.name, "classes": list(source.classes)}
+    about["encoders"] = {"texture": texture, "semantic": meta["encoder"], "compressor": meta["compressor"]}
+    if (out / MANIFEST).exists():
+        found = (read_manifest(out) or {}).get("provenance")
+        if found != about:
+            raise InputError(f"{out} holds other shards ({found}); choose another directory")
+        return out
+    parts = [
+        autoencoder.encode(from_uint8(torch.tensor(source.images[i : i + 500]))) for i in range(0, len(source), 500)
+    ]
+    latents = {"texture": torch.cat(parts), "semantic": semantic}
+    if latents["texture"].shape[2:] != GRID:
+        size = "x".join(map(str, latents["texture"].shape[2:]))
+        raise InputError(
+            f"the embedded semantic latents are on 4x4, the autoencoder's on {size}; fit it with --patch 7"
+        )
+    labels, lines = torch.from_numpy(source.labels), []
+    for number, low in enumerate(range(0, len(source), SHARD)):
+        rows = slice(low, low + SHARD)
+        tensors = {group_key(name): part[rows].contiguous() for name, part in latents.items()}
+        lines.append(write_shard(out / f"shard-{number:05}.safetensors", tensors | {"labels": labels[rows]}))
+    moments = {name: ChannelMoments().update(part) for name, part in latents.items()}
+    statistics = Statistics(
+        {n: m.mean.float() for n, m in moments.items()}, {n: m.std.float() for n, m in moments.items()}
+    )
+    layout = Layout.of(**{name: part.shape[1] for name, part in latents.items()})
+    write_manifest(out, layout, len(source.classes), lines, statistics, about)
+    return out

@@ -1,0 +1,321 @@
+"""From images to two latents per image: shards, each written whole, by any number of processes, with one manifest."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lwd.compute.devices import choose_device, threads
+from lwd.compute.moments import ChannelMoments
+from lwd.errors import InputError, nearest
+from lwd.groups import Layout
+from lwd.images.catalog import open_source
+from lwd.images.sources import BadImage, ImageSource, center_crop, source_digest
+from lwd.io.files import model_digest, read_json, write_json
+from lwd.io.jobs import keep_plan, shared
+from lwd.latents.shards import FEATURES, MANIFEST, group_key, open_shard, write_manifest, write_shard
+from lwd.latents.statistics import Statistics
+from lwd.representations.encoders import Origin, SemanticEncoder, load_encoder, move, resize_map
+from lwd.representations.pca import load_pca
+from lwd.representations.semvae import load_semvae
+from lwd.representations.texture import TextureAutoencoder, from_uint8, locate_autoencoder
+
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+PARTS = "parts"
+SHOWN = 5
+"""Names of unreadable images in a message; the manifest has them all."""
+LEFTOVERS = (".shard-*", ".manifest.json.*", ".probe.*", f"{PARTS}/.*")
+"""What killed processes leave under temporary names."""
+
+
+class Compressor(Protocol):
+    """Features (b, d, h, w) -> latents (b, channels, h, w)."""
+
+    @property
+    def channels(self) -> int: ...
+
+    def encode(self, features: Tensor) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class EncodeSettings:
+    """How the shards are cut; the same settings give the same bytes on the same kind of processor."""
+
+    shard_size: int = 1000
+    batch: int = 50
+    dtype: str = "float32"
+    features: bool = False
+    """Also keep the encoder's features, as alignment targets for REPA."""
+    skip_bad: bool = False
+    """Leave out images that cannot be read, and count them, instead of stopping."""
+    size: int = 0
+    """Pixels to crop and scale every image to; 0 takes images as they are."""
+    threads: int = 2
+    """Of each process. Sums depend on it in the last bit, so it is not left to the machine or to torchrun."""
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPES:
+            raise InputError(f"there is no dtype {self.dtype!r}; {nearest(self.dtype, DTYPES)}")
+        for name, least in (("shard_size", 1), ("batch", 1), ("threads", 1), ("size", 0)):
+            if getattr(self, name) < least:
+                raise InputError(f"{name} must be at least {least}, got {getattr(self, name)}")
+
+
+DEFAULTS = EncodeSettings()
+
+
+@dataclass(frozen=True)
+class Encoders:
+    """What makes the latents, and a record of what it was."""
+
+    autoencoder: TextureAutoencoder
+    encoder: SemanticEncoder
+    compressor: Compressor
+    record: Mapping[str, str] = field(default_factory=dict)
+    """Where they come from, kept in the manifest."""
+
+    @classmethod
+    def load(cls, texture: str, semantic: str, compress: str) -> "Encoders":
+        """By name or directory: a texture autoencoder, a semantic encoder, and what `lwd fit semantic` wrote."""
+        encoder = load_encoder(semantic)
+        places = (("texture", locate_autoencoder(texture)), ("compressor", Path(compress)))
+        record = {part: f"{place.resolve().name} (files {model_digest(place)})" for part, place in places}
+        record = {"semantic": encoder.identity, **record}
+        return cls(TextureAutoencoder.load(texture), encoder, load_compressor(compress), record)
+
+    def __post_init__(self) -> None:
+        self.origin.check_encoder(self.encoder.identity)
+
+    @property
+    def origin(self) -> Origin:
+        """What the compressor was fitted to, as far as it knows."""
+        found = getattr(self.compressor, "origin", None)
+        return found if isinstance(found, Origin) else Origin()
+
+    @property
+    def layout(self) -> Layout:
+        return Layout.of(texture=self.autoencoder.channels, semantic=self.compressor.channels)
+
+    @torch.no_grad()
+    def __call__(self, images: Tensor, features: bool) -> dict[str, Tensor]:
+        """Latents of images (b, 3, h, w) in [-1, 1], by shard key."""
+        texture = self.autoencoder.encode(images)
+        self.origin.check_grid(*texture.shape[2:])
+        found = resize_map(self.encoder(images), *texture.shape[2:])
+        out = {group_key("texture"): texture, group_key("semantic"): self.compressor.encode(found)}
+        return out | ({FEATURES: found} if features else {})
+
+
+def load_compressor(directory: str | os.PathLike[str]) -> Compressor:
+    """A PCA or a SemVAE that was saved in a directory."""
+    value = read_json(Path(directory) / "config.json")
+    kinds: dict[Any, Callable[..., Compressor]] = {"lwd.pca": load_pca, "lwd.semvae": load_semvae}
+    kind = value.get("format") if isinstance(value, Mapping) else None
+    if kind not in kinds:
+        raise InputError(f"{directory} is not a compressor (PCA or SemVAE); its format is {kind!r}")
+    return kinds[kind](directory)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What all shards of a directory have in common."""
+
+    source: ImageSource
+    out: Path
+    encoders: Encoders
+    settings: EncodeSettings
+    device: torch.device
+    provenance: Mapping[str, Any]
+
+    @property
+    def count(self) -> int:
+        return -(-len(self.source) // self.settings.shard_size)
+
+    def part(self, number: int) -> Path:
+        """A shard's line of the manifest, its moments and its unreadable images; written after the shard."""
+        return self.out / PARTS / f"{number:05}.json"
+
+    def is_whole(self, number: int) -> bool:
+        """Whether a shard is there as its part says; the manifest's checksum is for `lwd data verify`."""
+        try:
+            part = read_json(self.part(number))
+            if part["line"] is None:  # no image of it could be read
+                return True
+            path = self.out / part["line"]["file"]
+            return bool(path.stat().st_size == part["bytes"] and open_shard(path).count == part["line"]["count"])
+        except (InputError, OSError, KeyError, TypeError):
+            return False
+
+    def all_whole(self) -> bool:
+        return all(self.is_whole(number) for number in range(self.count))
+
+
+def encode(
+    source: ImageSource | str,
+    out: str | os.PathLike[str],
+    encoders: Encoders,
+    settings: EncodeSettings = DEFAULTS,
+    share: tuple[int, int] = (0, 1),
+    progress: Callable[[int], object] | None = None,
+    device: str | torch.device = "cpu",
+) -> str:
+    """Write this process's missing shards; the process that completes the set writes the manifest.
+
+    source: images, or their name as on the command line (a folder, cifar10/train, ...).
+    share: this process's rank and the number of processes.
+
+    Example:
+        >>> from lwd.representations.encoders import CallableEncoder
+        >>> from lwd.representations.pca import PCAFit
+        >>> colours = CallableEncoder(lambda images: torch.nn.functional.avg_pool2d(images, 7), "mean colours")
+        >>> pca = PCAFit().update(torch.randn(8, 3, 4, 4)).finish(channels=2)
+        >>> encoders = lwd.Encoders(lwd.TextureAutoencoder.load("fashion"), colours, pca)
+        >>> print(lwd.encode("fashion/test", "latents", encoders))
+        latents: 2000 images in 2 shards
+    """
+    rank, world = share
+    source = open_source(source) if isinstance(source, str) else source
+    if not 0 <= rank < world:
+        raise InputError(f"of {world} processes the ranks are 0 to {world - 1}, got {rank}")
+    where = choose_device(str(device))
+    provenance = {"source": source.name, "digest": source_digest(source), "classes": list(source.classes)}
+    job = _Job(source, Path(out), encoders, settings, where, provenance | {"encoders": dict(encoders.record)})
+    _same_plan(job)
+    manifest = job.out / MANIFEST
+    if manifest.exists() and not job.all_whole():
+        manifest.unlink(missing_ok=True)
+    with threads(settings.threads):
+        for tool in (encoders.autoencoder, encoders.encoder, encoders.compressor):
+            move(tool, where)
+        for number in range(rank, job.count, world):
+            if not job.is_whole(number):
+                _encode_shard(job, number)
+            if progress is not None:
+                progress(min(settings.shard_size, len(source) - number * settings.shard_size))
+    if not job.all_whole():
+        return f"rank {rank} of {world}: done; the manifest follows when the other processes are"
+    if not manifest.exists():
+        _finish(job)
+    _sweep(job.out)
+    return _summary(job)
+
+
+def _summary(job: _Job) -> str:
+    parts = [read_json(job.part(number)) for number in range(job.count)]
+    names = [name for part in parts for _, name in part["bad"]]
+    text = f"{job.out}: {len(job.source) - len(names)} images in {sum(p['line'] is not None for p in parts)} shards"
+    more = f" and {len(names) - SHOWN} more (all are in {MANIFEST})" if len(names) > SHOWN else ""
+    return text + (f", {len(names)} unreadable images left out: {', '.join(names[:SHOWN])}{more}" if names else "")
+
+
+def _encode_shard(job: _Job, number: int) -> None:
+    """Shard, then part: in between, and while an old shard is made again, there is no part that vouches for it."""
+    job.part(number).unlink(missing_ok=True)
+    index, images, bad = _images(job, number)
+    if not images:
+        write_json(job.part(number), {"line": None, "bytes": 0, "shape": None, "moments": {}, "bad": bad})
+        return
+    path = job.out / f"shard-{number:05}.safetensors"
+    tensors = _latents(job, images)
+    _check_finite(tensors, path, job.settings.dtype)
+    moments = {}
+    for group in job.encoders.layout.names:
+        both = ChannelMoments().update(tensors[group_key(group)]).update(tensors[group_key(group) + "_flip"])
+        moments[group] = {"count": both.count, "mean": both.mean.tolist(), "squares": both.scatter.tolist()}
+    tensors["labels"] = torch.from_numpy(job.source.labels[index].astype(np.int64))
+    line = write_shard(path, tensors)
+    about = {"line": line, "bytes": path.stat().st_size, "shape": images[0].shape[:2], "moments": moments, "bad": bad}
+    write_json(job.part(number), about)
+
+
+def _latents(job: _Job, images: list[Any]) -> dict[str, Tensor]:
+    """Latents of a shard's images as they are and mirrored, by shard key."""
+    parts: dict[str, list[Tensor]] = {}
+    for low in range(0, len(images), job.settings.batch):
+        pixels = np.stack(images[low : low + job.settings.batch])
+        batch = from_uint8(torch.from_numpy(pixels).to(job.device))
+        for suffix, view in (("", batch), ("_flip", batch.flip(3))):
+            for key, value in job.encoders(view, job.settings.features).items():
+                parts.setdefault(key + suffix, []).append(value.to(DTYPES[job.settings.dtype]).cpu())
+    return {key: torch.cat(values).contiguous() for key, values in parts.items()}
+
+
+def _check_finite(tensors: Mapping[str, Tensor], path: Path, dtype: str) -> None:
+    for key, values in tensors.items():
+        if not torch.isfinite(values).all():
+            hint = "; float16 ends at 65504: pass --dtype bfloat16 or float32" if dtype == "float16" else ""
+            raise InputError(f"{path.name}: {key!r} would hold NaN or infinity as {dtype}{hint}")
+
+
+def _images(job: _Job, number: int) -> tuple[list[int], list[Any], list[tuple[int, str]]]:
+    """Numbers and pixels of a shard's images, and numbers and names of those that cannot be read."""
+    start, size = number * job.settings.shard_size, job.settings.size
+    index: list[int] = []
+    images: list[Any] = []
+    bad: list[tuple[int, str]] = []
+    shape = next((tuple(shape) for shape in _shapes(job) if shape), None)
+    for i in range(start, min(start + job.settings.shard_size, len(job.source))):
+        try:
+            pixels = job.source.image(i)
+        except BadImage as error:
+            if not job.settings.skip_bad:
+                raise InputError(f"{error}; pass --skip-bad to leave such images out") from error
+            bad.append((i, error.name))
+            continue
+        pixels = center_crop(pixels, size) if size else pixels
+        shape = shape or pixels.shape[:2]
+        if pixels.shape[:2] != shape:
+            raise InputError(f"image {i} is {pixels.shape[:2]}, the others {shape}; pass --size and another --out")
+        index.append(i)
+        images.append(pixels)
+    return index, images, bad
+
+
+def _shapes(job: _Job) -> Iterator[Any]:
+    """Height and width of the images of the shards that are there; None where no image could be read."""
+    for number in range(job.count):
+        with suppress(InputError):
+            yield read_json(job.part(number)).get("shape")
+
+
+def _sweep(out: Path) -> None:
+    """Remove leftovers; all shards are whole by now, so that no process is writing one."""
+    for pattern in LEFTOVERS:
+        for leftover in out.glob(pattern):
+            leftover.unlink(missing_ok=True)
+
+
+def _finish(job: _Job) -> None:
+    parts = [read_json(job.part(number)) for number in range(job.count)]
+    shapes = sorted({tuple(part["shape"]) for part in parts if part["shape"]})
+    if len(shapes) > 1:
+        raise InputError(f"the images have different sizes ({shapes[0]}, {shapes[1]}); pass --size and another --out")
+    bad = [row for part in parts for row in part["bad"]]
+    if not shapes:
+        raise InputError(f"none of the {len(job.source)} images of {job.source.name} can be read: {bad[0][1]}, ...")
+    merged = {name: ChannelMoments() for name in job.encoders.layout.names}
+    for part in parts:
+        for name, value in part["moments"].items():
+            mean, squares = (torch.tensor(value[key], dtype=torch.float64) for key in ("mean", "squares"))
+            merged[name].merge(ChannelMoments(value["count"], mean, squares))
+    means, stds = ({n: getattr(m, part).float() for n, m in merged.items()} for part in ("mean", "std"))
+    statistics = Statistics(means, stds)
+    provenance = {**job.provenance, "left_out": bad} if bad else job.provenance
+    lines = [part["line"] for part in parts if part["line"] is not None]
+    with shared(job.out / MANIFEST):
+        write_manifest(job.out, job.encoders.layout, len(job.source.classes), lines, statistics, provenance)
+
+
+def _same_plan(job: _Job) -> None:
+    """Shards of other settings, encoders or images must not be mixed; whether bad images stop the run may change."""
+    settings = {key: value for key, value in asdict(job.settings).items() if key != "skip_bad"}
+    plan = {**settings, "device": job.device.type, "images": len(job.source), **job.provenance}
+    # Asked before the plan: another process may be writing both.
+    begun = any(job.out.glob("*.safetensors")) or any((job.out / PARTS).glob("[0-9]*.json"))
+    keep_plan(job.out / PARTS / "plan.json", plan, begun)

@@ -1,0 +1,319 @@
+"""The reader: shards opened once, batches gathered by shard, an order that is a function of (seed, epoch, position)."""
+
+import hashlib
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lwd.compute.moments import ChannelMoments
+from lwd.compute.order import coin, order
+from lwd.errors import InputError
+from lwd.groups import Group, Layout
+from lwd.io.files import sha256
+from lwd.latents.shards import (
+    FEATURES,
+    FLIP,
+    Shard,
+    find_key,
+    have_twins,
+    manifest_layout,
+    manifest_statistics,
+    open_shard,
+    read_manifest,
+    released_statistics,
+)
+from lwd.latents.statistics import Statistics
+
+CHUNK = 32  # rows copied and normalised at a time: few enough to stay in the cache between the two
+MAX_SEED = 2**63 - 1
+TOLERANCE = 1e-5  # of recomputed statistics: they are kept in float32
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Normalised latents (b, c, h, w) float32, labels (b,), which images they are (b,), and alignment targets."""
+
+    latents: Tensor
+    labels: Tensor
+    index: Tensor
+    features: Tensor | None = None
+
+
+class LatentReader:
+    """A directory of shards, ours or SFD's as released.
+
+    groups: names of the groups to read, in channel order (default: what the manifest says, or texture and semantic).
+    statistics: by default the manifest's, or SFD's files beside the shards. features: also read alignment targets.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        groups: Sequence[str] | None = None,
+        statistics: Statistics | None = None,
+        features: bool = False,
+        classes: int | None = None,
+    ) -> None:
+        directory = Path(directory)
+        manifest = read_manifest(directory)
+        self.shards = _open_all(directory, manifest)
+        if groups is None:
+            groups = manifest_layout(manifest).names if manifest else ("texture", "semantic")
+        self.keys = {name: find_key(self.shards[0], name) for name in groups}
+        self.features = features
+        wanted = (*self.keys.values(), *((FEATURES,) if features else ()))
+        self.layout, self.size = _layout(self.shards, self.keys, wanted)
+        if manifest:
+            _check_layout(directory, manifest_layout(manifest), self.layout)
+        self.statistics = statistics or _statistics(directory, manifest, self.keys)
+        self.statistics.check(self.layout)
+        self.ends = np.cumsum([shard.count for shard in self.shards])
+        self.labels = torch.cat([shard.read("labels", shard.bytes()).to(torch.int64) for shard in self.shards])
+        self.classes = _classes(self.shards, self.labels, classes or (manifest["classes"] if manifest else None))
+        self.mirrored = have_twins(self.shards, wanted)
+        self._fingerprint = _fingerprint(manifest, self.shards, groups)
+        self._wanted = (*wanted, *(key + FLIP for key in wanted)) if self.mirrored else wanted
+        self._maps: dict[int, dict[str, np.ndarray[Any, Any]]] = {}
+        mean, std = (torch.cat([part[name] for name in groups]) for part in (self.statistics.mean, self.statistics.std))
+        self._scale, self._shift = (1 / std)[:, None, None], (-mean / std)[:, None, None]
+
+    def __len__(self) -> int:
+        return int(self.ends[-1])
+
+    @property
+    def fingerprint(self) -> str:
+        """Which data these are: from the manifest's checksums, or from names and headers where there are none."""
+        return self._fingerprint
+
+    def gather(self, index: np.ndarray[Any, Any], flip: np.ndarray[Any, Any]) -> Batch:
+        """The images `index` (b,), mirrored where `flip`; each row is copied once, from its map to its place."""
+        if len(index) and not 0 <= index.min() <= index.max() < len(self):
+            raise InputError(f"images are numbered 0..{len(self) - 1}, got {index.min()} to {index.max()}")
+        shard_of = np.searchsorted(self.ends, index, side="right")
+        row = index - np.where(shard_of > 0, self.ends[shard_of - 1], 0)
+        picks = list(zip(shard_of.tolist(), row.tolist(), flip.tolist(), strict=True))
+        self._map(set(shard_of.tolist()))
+        latents = torch.empty(len(index), self.layout.channels, *self.size)
+        features = torch.empty(len(index), *self.shards[0].entries[FEATURES].row) if self.features else None
+        for low in range(0, len(index), CHUNK):
+            here = slice(low, low + CHUNK)
+            chunk = latents[here]
+            for part, key in zip(chunk.split_with_sizes(self.layout.sizes, 1), self.keys.values(), strict=True):
+                self._fill(part.flatten(1), key, picks[here])
+            chunk.mul_(self._scale).add_(self._shift)
+            if features is not None:
+                self._fill(features[here].flatten(1), FEATURES, picks[here])
+        chosen = torch.from_numpy(index.astype(np.int64))
+        return Batch(latents, self.labels[chosen], chosen, features)
+
+    def _fill(self, out: Tensor, key: str, picks: Sequence[tuple[int, int, bool]]) -> None:
+        """Copy rows one by one: unlike grouping by shard, that costs the same for any number of shards."""
+        kind, names = self.shards[0].entries[key].kind, (key, key + FLIP)
+        raw = out if kind == torch.float32 else torch.empty(out.shape, dtype=kind)
+        place, maps = raw.view(torch.uint8).numpy(), self._maps
+        for i, (shard, row, flip) in enumerate(picks):
+            place[i] = maps[shard][names[flip]][row]
+        if raw is not out:
+            out.copy_(raw)
+
+    def _map(self, shards: set[int]) -> None:
+        for number in shards - self._maps.keys():
+            shard, content = self.shards[number], self.shards[number].bytes()
+            self._maps[number] = {key: shard.rows(key, content).numpy() for key in self._wanted}
+
+    def batches(
+        self, batch: int, seed: int, start: int = 0, rank: int = 0, world: int = 1, flip: bool | None = None
+    ) -> Iterator[Batch]:
+        """Batches without end from step `start` on; this process's share of each global batch of size `batch`.
+
+        Which image stands at a position of the endless sequence, and whether it is mirrored, depends on
+        (seed, position) alone: not on batch size, processes, or where one enters. flip: default, where shards have it.
+        """
+        for step in count(start):
+            yield self.batch(step, batch, seed, rank, world, flip)
+
+    def batch(self, step: int, batch: int, seed: int, rank: int = 0, world: int = 1, flip: bool | None = None) -> Batch:
+        """One step of `batches`."""
+        if batch < 1 or batch % world or not 0 <= rank < world:
+            raise InputError(f"a global batch of {batch} cannot be shared by {world} processes (rank {rank})")
+        if not 0 <= seed <= MAX_SEED or step < 0:
+            raise InputError(f"seed must be 0..2**63 - 1 and step at least 0, got seed {seed} and step {step}")
+        if flip and not self.mirrored:
+            raise InputError("these shards have no mirrored latents ('..._flip'), so flips cannot be had")
+        mirror, share = self.mirrored if flip is None else flip, batch // world
+        first = step * batch + rank * share
+        positions = np.arange(first, first + share)
+        return self.gather(order(len(self), seed, positions), mirror & coin(seed, positions))
+
+
+def verify(directory: str | os.PathLike[str]) -> list[str]:
+    """Everything that is wrong with a directory of shards, as sentences; empty if it is whole."""
+    directory = Path(directory)
+    if not directory.is_dir():
+        return [f"{directory} is not a directory of shards"]
+    try:
+        manifest = read_manifest(directory)
+    except InputError as error:
+        return [str(error)]
+    if manifest is None:
+        return [f"{directory} has no manifest.json, so there are no checksums to verify"]
+    listed = {line["file"] for line in manifest["shards"]}
+    found = sorted(directory.glob("*.safetensors"))
+    problems = [f"{path} is not in the manifest" for path in found if path.name not in listed]
+    reader, moments = None, defaultdict[str, ChannelMoments](ChannelMoments)
+    try:
+        reader = _whole_reader(directory)
+        problems += _verify_names(directory, manifest, reader)
+    except InputError as error:
+        problems.append(str(error))
+    for number, line in enumerate(manifest["shards"]):
+        wrong = _verify_file(directory / line["file"], line)
+        problems += [problem for problem in wrong if problem not in problems]
+        if reader and not wrong:
+            problems += _verify_numbers(reader.shards[number], moments)
+    # Of changed or missing latents the statistics differ: that says nothing new.
+    return problems + (_verify_statistics(directory, reader, moments) if reader and not problems else [])
+
+
+def _whole_reader(directory: Path) -> LatentReader:
+    reader = LatentReader(directory)
+    with_features = any(FEATURES in shard.entries for shard in reader.shards)
+    return LatentReader(directory, features=True) if with_features else reader
+
+
+def _verify_names(directory: Path, manifest: Mapping[str, Any], reader: LatentReader) -> list[str]:
+    problems = []
+    for key in reader.shards[0].entries:
+        if key.startswith("latents") and key.removesuffix(FLIP) not in reader.keys.values():
+            problems.append(f"{reader.shards[0].path} has {key!r}, which the manifest's layout ({reader.layout}) lacks")
+    provenance = manifest.get("provenance")
+    names = provenance.get("classes") if isinstance(provenance, dict) else None
+    if isinstance(names, list) and len(names) != reader.classes:
+        problems.append(f"{directory}: the manifest has {reader.classes} classes and {len(names)} class names")
+    return problems
+
+
+def _verify_file(path: Path, line: Mapping[str, Any]) -> list[str]:
+    try:
+        count = open_shard(path).count
+    except InputError as error:
+        return [str(error)]
+    if count != line["count"]:
+        return [f"{path} has {count} images, the manifest says {line['count']}"]
+    return [] if sha256(path) == line["sha256"] else [f"{path} was changed: its checksum is not the manifest's"]
+
+
+def _verify_numbers(shard: Shard, moments: Mapping[str, ChannelMoments]) -> list[str]:
+    """Take a shard's latents and features, a hundred rows at a time, into the moments of their keys."""
+    problems, content = [], shard.bytes()
+    for key in shard.entries:
+        if not key.startswith(("latents", FEATURES)):
+            continue
+        try:
+            for low in range(0, shard.count, 100):
+                moments[key.removesuffix(FLIP)].update(shard.read(key, content, slice(low, low + 100)))
+        except InputError as error:
+            problems.append(f"{shard.path}: {key!r}: {error}")
+    return problems
+
+
+def _verify_statistics(directory: Path, reader: LatentReader, moments: Mapping[str, ChannelMoments]) -> list[str]:
+    """Compare with the mean and std over the latents and, where there are any, their mirrored twins."""
+    problems = []
+    for group, key in reader.keys.items():
+        found = moments[key]
+        for name, value, said in (
+            ("mean", found.mean, reader.statistics.mean[group]),
+            ("std", found.std, reader.statistics.std[group]),
+        ):
+            wrong = (value - said).abs() > TOLERANCE * (found.std + value.abs())
+            if wrong.any():
+                at = int(wrong.nonzero()[0])
+                problems.append(
+                    f"{directory}: the manifest's {name} of {group!r} is not that of the latents: "
+                    f"{said[at]:.6g} for channel {at}, which has {value[at]:.6g}"
+                )
+    return problems
+
+
+def _open_all(directory: Path, manifest: Mapping[str, Any] | None) -> list[Shard]:
+    if not directory.is_dir():
+        raise InputError(f"{directory} is not a directory of shards")
+    names = (
+        [str(line["file"]) for line in manifest["shards"]]
+        if manifest
+        else sorted(p.name for p in directory.glob("*.safetensors"))
+    )
+    if not names:
+        raise InputError(f"{directory} holds no shards (*.safetensors)")
+    shards = [open_shard(directory / name) for name in names]
+    if manifest and sum(shard.count for shard in shards) != manifest["count"]:
+        raise InputError(
+            f"{directory} holds {sum(s.count for s in shards)} images, its manifest says {manifest['count']}"
+        )
+    if not any(shard.count for shard in shards):
+        raise InputError(f"{directory} holds {len(shards)} shards without a single image")
+    return shards
+
+
+def _layout(shards: Sequence[Shard], keys: Mapping[str, str], wanted: Sequence[str]) -> tuple[Layout, tuple[int, int]]:
+    first = shards[0]
+    for shard in shards:
+        for key in wanted:
+            if key not in shard.entries:
+                raise InputError(f"{shard.path} has no {key!r}; it has {', '.join(shard.entries)}")
+            here, there = shard.entries[key], first.entries[key]
+            if (here.dtype, here.row) != (there.dtype, there.row):
+                raise InputError(
+                    f"{shard.path}: {key!r} has rows of {here.dtype} {here.row}, "
+                    f"{first.path.name} of {there.dtype} {there.row}; encode them alike"
+                )
+    sizes = {first.entries[key].shape[2:] for key in keys.values()}
+    if len(sizes) > 1:
+        raise InputError(f"{first.path}: the groups have different grids {sorted(sizes)}")
+    return Layout(tuple(Group(name, first.entries[key].shape[1]) for name, key in keys.items())), sizes.pop()  # type: ignore[return-value]
+
+
+def _check_layout(directory: Path, said: Layout, found: Layout) -> None:
+    channels = {group.name: group.channels for group in said}
+    for group in found:
+        if channels.get(group.name, group.channels) != group.channels:
+            raise InputError(f"{directory}: the manifest's layout is {said}, the shards have {found}")
+
+
+def _statistics(directory: Path, manifest: Mapping[str, Any] | None, keys: Mapping[str, str]) -> Statistics:
+    if manifest:
+        missing = [name for name in keys if name not in manifest["statistics"]]
+        if missing:
+            raise InputError(f"{directory}: the manifest has no statistics of {', '.join(missing)}; pass statistics")
+        whole = manifest_statistics(manifest)
+        return Statistics({name: whole.mean[name] for name in keys}, {name: whole.std[name] for name in keys})
+    found = released_statistics(directory, keys)
+    if found is None:
+        raise InputError(f"{directory} has no manifest.json and no latents_stats.pt files; pass statistics")
+    return found
+
+
+def _classes(shards: Sequence[Shard], labels: Tensor, classes: int | None) -> int:
+    classes = int(labels.max()) + 1 if classes is None else classes
+    start = 0
+    for shard in shards:
+        part = labels[start : start + shard.count]
+        if shard.count and (part.min() < 0 or part.max() >= classes):
+            raise InputError(f"{shard.path}: labels lie in 0..{classes - 1}, got {part.min()} to {part.max()}")
+        start += shard.count
+    return classes
+
+
+def _fingerprint(manifest: Mapping[str, Any] | None, shards: Sequence[Shard], groups: Sequence[str]) -> str:
+    lines = [f"{line.get('file')} {line.get('sha256')}" for line in manifest["shards"]] if manifest else []
+    lines = lines or [f"{shard.path.name} {shard.entries}" for shard in shards]
+    return hashlib.sha256("\n".join((*groups, *lines)).encode()).hexdigest()[:16]

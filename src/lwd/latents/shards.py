@@ -1,0 +1,254 @@
+"""Shards of latents in SFD's format: safetensors files with one row per image, read through memory maps.
+
+Keys: `latents` (texture), `latents_sv` or `latents_dino` (semantic), `latents_NAME` (any other group), each with a
+mirrored twin `..._flip`; `labels`; optionally `feats_dino` and its twin, the alignment targets.
+"""
+
+import json
+import math
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lwd.errors import InputError
+from lwd.groups import Group, Layout
+from lwd.io.files import read_json, sha256, write_json
+from lwd.io.tensors import DTYPES, write_safetensors
+from lwd.latents.statistics import Statistics, read_reference_statistics
+
+FORMAT = "lwd.shards"
+VERSION = 1
+MANIFEST = "manifest.json"
+FEATURES = "feats_dino"
+MAX_HEADER = 2**20
+TORCH = {name: dtype for dtype, name in DTYPES.items()}
+WHOLE = ("I64", "I32", "I16", "I8", "U8")
+FLIP = "_flip"
+STATISTICS_FILES = {
+    "latents": "latents_stats.pt",
+    "latents_sv": "latents_sv_stats.pt",
+    "latents_dino": "latents_dino_stats.pt",
+}
+
+
+def group_key(group: str) -> str:
+    """The key under which a group's latents are written."""
+    return {"texture": "latents", "semantic": "latents_sv"}.get(group, f"latents_{group}")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One tensor of a shard: where its rows lie in the file."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+
+    @property
+    def kind(self) -> torch.dtype:
+        return TORCH[self.dtype]
+
+    @property
+    def row(self) -> tuple[int, ...]:
+        """Shape of one image's part."""
+        return self.shape[1:]
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape) * self.kind.itemsize
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A shard's header, checked against the file's length; the numbers are read through `bytes`."""
+
+    path: Path
+    entries: Mapping[str, Entry]
+
+    @property
+    def count(self) -> int:
+        return self.entries["labels"].shape[0]
+
+    def bytes(self) -> Tensor:
+        """The whole file, memory-mapped: nothing is read until it is used, and no file descriptor stays open."""
+        try:
+            size = self.path.stat().st_size
+            content = torch.from_file(str(self.path), shared=False, size=size, dtype=torch.uint8)
+        except (OSError, RuntimeError) as error:
+            raise InputError(f"cannot map {self.path} into memory: {str(error).splitlines()[0]}") from error
+        if any(entry.start + entry.size > size for entry in self.entries.values()):
+            raise InputError(f"{self.path} became shorter since it was opened; it has {size} bytes")
+        return content
+
+    def rows(self, key: str, content: Tensor) -> Tensor:
+        """The bytes of a tensor, one row per image, as a view of `bytes()`."""
+        entry = self.entries[key]
+        width = math.prod(entry.row) * entry.kind.itemsize
+        return content[entry.start : entry.start + entry.size].reshape(self.count, width)
+
+    def read(self, key: str, content: Tensor, rows: slice = slice(None)) -> Tensor:
+        """A copy of some rows of a tensor; `bytes()` may be unaligned, a copy is not."""
+        entry = self.entries[key]
+        part = self.rows(key, content)[rows]
+        return part.flatten().clone().view(entry.kind).reshape(len(part), *entry.row)
+
+
+def open_shard(path: str | os.PathLike[str]) -> Shard:
+    """Read a shard's header; a missing, truncated or malformed file is named."""
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            head = file.read(length) if 0 < length <= MAX_HEADER else b""
+        size = path.stat().st_size
+        header = json.loads(head) if len(head) == length else None
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not a shard: its header is not JSON") from error
+    if not isinstance(header, dict):
+        raise InputError(f"{path} is not a shard, or is truncated")
+    entries = {}
+    for key, value in header.items():
+        if key != "__metadata__":
+            entries[key] = _entry(path, key, value, 8 + length, size)
+    return _checked(Shard(path, entries))
+
+
+def _entry(path: Path, key: str, value: Any, base: int, size: int) -> Entry:
+    try:
+        dtype, shape, (start, end) = value["dtype"], tuple(map(int, value["shape"])), map(int, value["data_offsets"])
+        entry = Entry(dtype, shape, base + start)
+        fits = start >= 0 and min(shape, default=0) >= 0 and end - start == entry.size
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path}: the header's entry {key!r} is malformed ({error})") from error
+    if not fits or base + end > size:
+        raise InputError(f"{path} is truncated: {key!r} ends at byte {base + end}, the file has {size}")
+    return entry
+
+
+def _checked(shard: Shard) -> Shard:
+    labels = shard.entries.get("labels")
+    if labels is None or len(labels.shape) != 1:
+        raise InputError(f"{shard.path} has no 'labels' (one per image); it has {', '.join(shard.entries)}")
+    if labels.dtype not in WHOLE:
+        raise InputError(f"{shard.path}: 'labels' are {labels.dtype}, must be whole numbers ({', '.join(WHOLE)})")
+    for key, entry in shard.entries.items():
+        if not entry.shape or entry.shape[0] != shard.count:
+            raise InputError(f"{shard.path}: {key!r} has shape {entry.shape} for {shard.count} labels")
+        if key.startswith("latents") and (len(entry.shape) != 4 or not all(entry.row)):
+            raise InputError(f"{shard.path}: {key!r} must be (n, channels, height, width), got {entry.shape}")
+        if key.startswith(FEATURES) and (len(entry.shape) < 2 or not all(entry.row)):
+            raise InputError(f"{shard.path}: {key!r} must be (n, features, ...), got {entry.shape}")
+        if key.startswith(("latents", FEATURES)) and not entry.kind.is_floating_point:
+            raise InputError(f"{shard.path}: {key!r} is {entry.dtype}, must be floating point (F32, F16, BF16, F64)")
+        plain = shard.entries.get(key.removesuffix(FLIP), entry)
+        if (entry.dtype, entry.shape) != (plain.dtype, plain.shape):
+            raise InputError(
+                f"{shard.path}: {key!r} is {entry.dtype} {entry.shape}, but mirrors {plain.dtype} {plain.shape}"
+            )
+    return shard
+
+
+def find_key(shard: Shard, group: str) -> str:
+    """The key under which a shard holds a group's latents."""
+    names = (group_key(group), "latents_dino") if group == "semantic" else (group_key(group),)
+    found = next((name for name in names if name in shard.entries), None)
+    if found is None:
+        raise InputError(
+            f"{shard.path} has no {' or '.join(names)} for the group {group!r}; it has {', '.join(shard.entries)}"
+        )
+    return found
+
+
+def have_twins(shards: Sequence[Shard], wanted: Sequence[str]) -> bool:
+    """Whether all latents have twins; some with and some without would turn every flip off in silence."""
+    has = {(shard, key): key + FLIP in shards[shard].entries for shard in range(len(shards)) for key in wanted}
+    if any(has.values()) and not all(has.values()):
+        shard, key = next(place for place, there in has.items() if not there)
+        raise InputError(f"{shards[shard].path} has no {key + FLIP!r}, but other latents have a mirrored twin; add it")
+    return all(has.values())
+
+
+def write_shard(path: str | os.PathLike[str], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Write one shard atomically; returns its line of the manifest."""
+    write_safetensors(path, tensors)
+    shard = open_shard(path)
+    return {"file": Path(path).name, "count": shard.count, "sha256": sha256(path)}
+
+
+def write_manifest(
+    directory: str | os.PathLike[str],
+    layout: Layout,
+    classes: int,
+    shards: Sequence[Mapping[str, Any]],
+    statistics: Statistics,
+    provenance: Mapping[str, Any] | None = None,
+) -> None:
+    """Say what a directory of shards holds; written last, so that a directory with a manifest is whole."""
+    value = {
+        "format": FORMAT,
+        "version": VERSION,
+        "layout": {group.name: group.channels for group in layout},
+        "classes": classes,
+        "count": sum(int(shard["count"]) for shard in shards),
+        "shards": [dict(shard) for shard in shards],
+        "statistics": statistics.to_dict()["groups"],
+    }
+    write_json(Path(directory) / MANIFEST, value | ({"provenance": dict(provenance)} if provenance else {}))
+
+
+def read_manifest(directory: str | os.PathLike[str]) -> dict[str, Any] | None:
+    """The manifest of a directory of ours; None where there is none (SFD's released shards)."""
+    path = Path(directory) / MANIFEST
+    if not path.exists():
+        return None
+    value = read_json(path)
+    if not isinstance(value, dict) or value.get("format") != FORMAT:
+        raise InputError(f'{path} is not a manifest of shards ("format" must be "{FORMAT}")')
+    if value.get("version") != VERSION:
+        raise InputError(f"{path} has version {value.get('version')!r}, this lwd reads {VERSION}")
+    for key, kind in (("layout", dict), ("classes", int), ("count", int), ("shards", list), ("statistics", dict)):
+        if not isinstance(value.get(key), kind):
+            raise InputError(f"{path} needs the key {key!r} ({kind.__name__})")
+    _check_lines(path, value["shards"])
+    return value
+
+
+def _check_lines(path: Path, lines: Sequence[Any]) -> None:
+    for line in lines:
+        kinds = (("file", str), ("count", int), ("sha256", str))
+        if not isinstance(line, dict) or not all(isinstance(line.get(key), kind) for key, kind in kinds):
+            raise InputError(f"{path}: each of 'shards' needs file, count and sha256, got {str(line)[:80]}")
+        if Path(line["file"]).name != line["file"]:
+            raise InputError(f"{path}: shards lie beside the manifest, got the file {line['file']!r}")
+    twice = [name for name, times in Counter(line["file"] for line in lines).items() if times > 1]
+    if twice:
+        raise InputError(f"{path} lists {', '.join(twice[:5])} more than once")
+
+
+def manifest_layout(manifest: Mapping[str, Any]) -> Layout:
+    """The groups that a manifest names."""
+    return Layout(tuple(Group(name, channels) for name, channels in manifest["layout"].items()))
+
+
+def manifest_statistics(manifest: Mapping[str, Any]) -> Statistics:
+    """The statistics that a manifest holds."""
+    try:
+        rows = manifest["statistics"].items()
+        parts = {k: {n: torch.tensor(row[k], dtype=torch.float32) for n, row in rows} for k in ("mean", "std")}
+    except (KeyError, TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise InputError(f"the manifest's statistics are malformed ({error})") from error
+    return Statistics(**parts)
+
+
+def released_statistics(directory: Path, keys: Mapping[str, str]) -> Statistics | None:
+    """SFD's statistics files beside its shards, if all groups have one."""
+    files = {group: directory / STATISTICS_FILES.get(key, f"{key}_stats.pt") for group, key in keys.items()}
+    return read_reference_statistics(files) if all(path.is_file() for path in files.values()) else None

@@ -1,0 +1,108 @@
+"""Per-channel mean and standard deviation of each group's latents: what the network sees is normalised by them."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lwd.errors import InputError
+from lwd.groups import Layout
+from lwd.io.files import read_json, write_json
+from lwd.io.tensors import read_pickle
+
+FORMAT = "lwd.statistics"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Mean and standard deviation by group, float32 vectors with one entry per channel."""
+
+    mean: Mapping[str, Tensor]
+    std: Mapping[str, Tensor]
+
+    def __post_init__(self) -> None:
+        if set(self.mean) != set(self.std) or not self.mean:
+            raise InputError(
+                f"mean is for {', '.join(self.mean) or 'no group'}, std for {', '.join(self.std) or 'none'}"
+            )
+        for name, mean in self.mean.items():
+            std = self.std[name]
+            if mean.ndim != 1 or mean.shape != std.shape:
+                raise InputError(f"statistics of {name!r} need one mean and std per channel, got {tuple(mean.shape)}")
+            if not (torch.isfinite(mean) & torch.isfinite(std) & (std > 0)).all():
+                raise InputError(f"statistics of {name!r} must be finite, with every std > 0")
+
+    def normalize(self, latents: Tensor, layout: Layout) -> Tensor:
+        """(latents - mean) / std."""
+        mean, std = self._tables(layout, latents)
+        return (latents - mean) / std
+
+    def denormalize(self, z: Tensor, layout: Layout) -> Tensor:
+        """z std + mean."""
+        mean, std = self._tables(layout, z)
+        return z * std + mean
+
+    def check(self, layout: Layout) -> None:
+        """Refuse statistics of other groups or channels."""
+        have = {name: len(mean) for name, mean in self.mean.items()}
+        if have != {group.name: group.channels for group in layout}:
+            given = ",".join(f"{name}={count}" for name, count in have.items())
+            raise InputError(f"the statistics are for {given}, the layout is {layout}")
+
+    def _tables(self, layout: Layout, like: Tensor) -> tuple[Tensor, Tensor]:
+        self.check(layout)
+        shape = (1, -1, *(1,) * (like.ndim - 2))
+        mean, std = (
+            torch.cat([part[n] for n in layout.names]).to(like).reshape(shape) for part in (self.mean, self.std)
+        )
+        return mean, std
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Statistics) and self.to_dict() == other.to_dict()
+
+    __hash__ = object.__hash__
+
+    def to_dict(self) -> dict[str, Any]:
+        groups = {n: {"mean": self.mean[n].tolist(), "std": self.std[n].tolist()} for n in self.mean}
+        return {"format": FORMAT, "version": VERSION, "groups": groups}
+
+
+def save_statistics(statistics: Statistics, path: str | os.PathLike[str]) -> None:
+    """Write as JSON; float32 values read back bit for bit."""
+    write_json(path, statistics.to_dict())
+
+
+def load_statistics(path: str | os.PathLike[str]) -> Statistics:
+    """Read a statistics file of ours."""
+    value = read_json(path)
+    if not isinstance(value, Mapping) or value.get("format") != FORMAT or not isinstance(value.get("groups"), Mapping):
+        raise InputError(f'{path} is not a statistics file ("format" must be "{FORMAT}")')
+    if value.get("version") != VERSION:
+        raise InputError(f"{path} has version {value.get('version')!r}, this lwd reads {VERSION}")
+    try:
+        parts = {key: {n: _vector(row[key]) for n, row in value["groups"].items()} for key in ("mean", "std")}
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"{path}: every group needs lists of numbers 'mean' and 'std' ({error})") from error
+    return Statistics(**parts)
+
+
+def read_reference_statistics(files: Mapping[str, str | os.PathLike[str]]) -> Statistics:
+    """SFD's `latents_stats.pt` files, one per group: {'mean', 'std'} of shape (1, c, 1, 1)."""
+    mean, std = {}, {}
+    for name, path in files.items():
+        value = read_pickle(path)
+        if not isinstance(value, Mapping) or not {"mean", "std"} <= value.keys():
+            raise InputError(f"{path} must hold a dictionary with 'mean' and 'std'")
+        try:
+            mean[name], std[name] = (_vector(value[key]) for key in ("mean", "std"))
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise InputError(f"{path}: 'mean' and 'std' must be tensors of numbers ({error})") from error
+    return Statistics(mean, std)
+
+
+def _vector(value: Any) -> Tensor:
+    return torch.as_tensor(value, dtype=torch.float32).reshape(-1).clone()

@@ -1,0 +1,1 @@
+"""Stage I: learn a schedule, by a joint probe, a sweep over lambda, or a surface probe."""

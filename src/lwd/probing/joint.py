@@ -1,0 +1,102 @@
+"""The paper's Stage I (Algorithm 1): learn rho together with a temporary denoiser, freeze it, discard the denoiser."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from lwd.errors import InputError
+from lwd.io.files import write_json
+from lwd.objective import FlowObjective
+from lwd.schedule.io import save_schedule
+from lwd.schedule.learned import Learnable, Polynomial
+from lwd.surfaces.verdict import Verdict
+from lwd.training.config import Config, load_config, with_changes
+from lwd.training.rho import RhoProbe
+from lwd.training.train import Data, build_network, open_data, versions
+from lwd.training.trainer import Outcome, RunOptions, Task, Trainer, prepare
+
+SCHEDULE = "schedule.json"
+
+
+@dataclass(frozen=True)
+class Probed:
+    """What a probe learned; `schedule`, `verdict` and `history` are None if it was interrupted before its end."""
+
+    outcome: Outcome
+    schedule: Learnable | None = None
+    verdict: Verdict | None = None
+    history: tuple[list[int], Tensor] | None = None
+    """Steps, and the schedule's times at each of them: (steps, points, n)."""
+
+
+def probe(
+    config: Config | str,
+    data: Data,
+    out: str | os.PathLike[str],
+    options: RunOptions | None = None,
+    schedule: Learnable | None = None,
+) -> Probed:
+    """Learn a schedule together with a temporary denoiser; writes schedule.json and trace.json. Run again to continue.
+
+    schedule: where rho starts, of any family; by default the configured Polynomial.
+
+    Example:
+        >>> latents, labels = torch.randn(64, 6, 4, 4), torch.arange(64) % 2
+        >>> data = lwd.MemoryReader(latents, labels, lwd.Layout.of(texture=4, semantic=2))
+        >>> changes = ["probe.steps=4", "probe.burn_in=2", "run.batch=8", "network.depth=1", "network.width=16"]
+        >>> found = lwd.probe(lwd.load_config("cifar-small", changes), data, "runs/probe")
+        >>> found.schedule == lwd.load_schedule("runs/probe/schedule.json")
+        True
+    """
+    config = load_config(config) if isinstance(config, str) else config
+    options, devices = prepare(options, config)
+    p, o = config.probe, config.objective
+    if p.burn_in >= p.steps:
+        raise InputError(f"probe.burn_in {p.burn_in} leaves none of the {p.steps} steps to average over")
+    config = probe_config(config)
+    data = open_data(data, config)
+    schedule = schedule or starting_schedule(data.layout.names, p.degree, p.start)
+    schedule = schedule.to(devices.device)
+    objective = FlowObjective(data.layout, o.weights, o.reduction, o.weight_gradient, kinetic=p.kinetic)
+    rho = RhoProbe(schedule, p.rho_lr, p.burn_in)
+    task = Task(options.network or build_network(config, data), objective, schedule, rho)
+    outcome = Trainer(config, data, out, task, options).run()
+    if not outcome.finished:
+        return Probed(outcome)
+    frozen, verdict = rho.finish()
+    if devices.main:
+        about = {"by": "lwd probe", "method": "joint", "lambda": p.kinetic, "reduction": o.reduction}
+        about |= {"weights": objective.weights, "weight_gradient": o.weight_gradient, "steps": p.steps}
+        about |= {"burn_in": p.burn_in, "start": p.start, "data": data.fingerprint, "seed": config.run.seed}
+        about |= {"versions": versions(), "verdict": asdict(verdict) | {"text": str(verdict)}}
+        _write(Path(out), frozen, rho, about)
+    devices.wait()  # the others may read what was just written
+    return Probed(outcome, frozen, verdict, rho.curves())
+
+
+def probe_config(config: Config) -> Config:
+    """A training's configuration turned into a probe's: its length, and no auxiliary losses."""
+    quiet = {"cosine": 0.0, "align": 0.0}
+    return with_changes(
+        config, objective=quiet, network={"tap": 0}, run={"steps": config.probe.steps, "sample_every": 0}
+    )
+
+
+def _write(out: Path, frozen: Learnable, rho: RhoProbe, about: Mapping[str, Any]) -> None:
+    """The schedule last: where it is, the probe is done."""
+    steps, rows = zip(*rho.trace, strict=True)
+    write_json(out / "trace.json", {"format": "lwd.trace", "version": 1, "step": steps, "rho": rows})
+    save_schedule(frozen, out / SCHEDULE, about)
+
+
+def starting_schedule(groups: Sequence[str], degree: int, start: float) -> Polynomial:
+    """Where rho begins: at the identity, or `start` of the way to the collapsed curve."""
+    identity = Polynomial(groups=groups, degree=degree)
+    if not start:
+        return identity
+    shares = (1 - start) * identity.shares() + start * identity.extreme().shares()
+    return Polynomial.from_shares(shares.tolist(), groups)

@@ -1,0 +1,168 @@
+"""The surface probe: one denoiser at independent local times, and from it the loss surfaces for every lambda."""
+
+import copy
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from lwd.checkpoints.directory import locate
+from lwd.compute.order import mix
+from lwd.errors import InputError
+from lwd.io.files import model_digest
+from lwd.io.tensors import read_safetensors
+from lwd.latents.base import Latents
+from lwd.objective import FlowObjective, Reduction
+from lwd.path import Velocity
+from lwd.probing.joint import probe_config
+from lwd.sampler import sample
+from lwd.schedule.fixed import Synchronous
+from lwd.surfaces.curvature import predicted_error
+from lwd.surfaces.files import NAME, load_surfaces, save_surfaces
+from lwd.surfaces.table import LEAST, GridSurfaces, SurfaceTable, smooth, tabulate
+from lwd.training.config import Config, load_config, with_changes
+from lwd.training.train import Data, build_network, open_data, versions
+from lwd.training.trainer import Outcome, RunOptions, Task, Trainer, prepare
+
+CALIBRATION = 32
+"""Samples that the scale of predicted errors is measured with."""
+
+
+def surface_probe(
+    config: Config | str, data: Data, out: str | os.PathLike[str], options: RunOptions | None = None
+) -> tuple[Outcome, SurfaceTable | None]:
+    """Train at t ~ U[0, 1]^n for probe.steps, then tabulate; writes surfaces.safetensors and .json. Run again to
+    continue.
+
+    The network stays in checkpoints/ as a model that samples under any schedule. The table is None if interrupted.
+
+    Example:
+        >>> latents, labels = torch.randn(64, 6, 4, 4), torch.arange(64) % 2
+        >>> data = lwd.MemoryReader(latents, labels, lwd.Layout.of(texture=4, semantic=2))
+        >>> changes = ["probe.steps=2", "probe.points=5", "probe.samples=32", "run.batch=8", "network.depth=1"]
+        >>> outcome, table = lwd.surface_probe(lwd.load_config("cifar-small", changes), data, "runs/surface")
+        >>> table.losses.shape  # one loss for each group at each of 5 x 5 pairs of local times
+        torch.Size([25, 2])
+    """
+    config = load_config(config) if isinstance(config, str) else config
+    options, devices = prepare(options, config)
+    config = probe_config(config)
+    # A probe is short: an average over 10,000 steps would keep its start.
+    config = with_changes(config, optimizer={"ema_warmup": True})
+    data, p, o = open_data(data, config), config.probe, config.objective
+    if len(data.layout) < 2:
+        raise InputError("a single group has no schedule to learn; the probe needs two groups or more")
+    _check(p.points, p.samples, len(data))
+    network = options.network or build_network(config, data)
+    reader = copy.deepcopy(network).to(devices.device).eval()
+    objective = FlowObjective(data.layout, o.weights, o.reduction)
+    about: dict[str, Any] = {"by": "lwd probe", "method": "surface", "data": data.fingerprint, "versions": versions()}
+    outcome = Trainer(config, data, out, Task(network, objective, None, provenance=about), options).run()
+    if not outcome.finished:
+        return outcome, None
+    if devices.main:
+        about |= {"steps": p.steps, "seed": config.run.seed, "weights": objective.weights}
+        about |= {"reduction": o.reduction, "points": p.points, "samples": p.samples}
+        about |= {"network": model_digest(locate(out)), "epochs": round(p.steps * config.run.batch / len(data), 2)}
+        if not _is_there(Path(out), about):
+            _tabulate(Path(out), reader, data, about, options.on_table)
+    devices.wait()
+    return outcome, load_surfaces(Path(out) / NAME)[0]
+
+
+def _tabulate(out: Path, network: nn.Module, data: Latents, about: Mapping[str, Any], progress: Any) -> None:
+    """Surfaces of the newest averaged weights, and how far predicted errors are off."""
+    device = next(network.parameters()).device
+    network.load_state_dict(read_safetensors(locate(out) / "model.safetensors", str(device)))
+    latents, labels = _held(data, about["samples"], about["seed"], device)
+    pair = len(data.layout) == 2  # a sampler's error is predicted from a grid
+    table = tabulate(network, latents, labels, data.layout, about["points"], bends=pair, progress=progress)
+    scales = calibrate(network, table, labels[:CALIBRATION], data.size) if pair else {}
+    save_surfaces(table, out / NAME, {**about, "error_scales": scales})
+
+
+def table_size(points: int, groups: int) -> int:
+    """Pairs (or tuples) of local times at which surfaces are tabulated."""
+    return points**2 if groups == 2 else 32 * points + 2**groups
+
+
+def _check(points: int, samples: int, count: int) -> None:
+    """Before the training, not after it."""
+    if points < 5:
+        raise InputError(f"probe.points is at least 5 along each clock, got {points}", argument="points")
+    if not LEAST <= samples <= count:
+        raise InputError(
+            f"probe.samples is between {LEAST} and the {count} images there are, got {samples}", argument="samples"
+        )
+
+
+def _is_there(out: Path, about: Mapping[str, Any]) -> bool:
+    try:
+        found = load_surfaces(out / NAME)[1]
+        return {key: value for key, value in found.items() if key != "error_scales"} == dict(about)
+    except InputError:
+        return False
+
+
+def calibrate(
+    velocity: Velocity, table: SurfaceTable, labels: Tensor, size: Sequence[int], steps: int = 16
+) -> dict[str, float]:
+    """How many times larger a sampler's real error is than `predicted_error` says, by order, under one clock for all.
+
+    The denoiser knows every schedule, so the prediction can be held against real samples once; euler for order 1,
+    heun for order 2, against eight times as many steps of heun.
+    """
+    surfaces = smooth(table)
+    assert isinstance(surfaces, GridSurfaces)
+    schedule, scales = Synchronous(table.layout.names), dict[str, float]()
+    where: dict[str, Any] = {"size": tuple(size), "device": labels.device, "labels": labels.tolist()}
+    where["seeds"] = range(len(labels))
+    exact = sample(velocity, schedule, table.layout, method="heun", steps=8 * steps, **where).z
+    for order, method in ((1, "euler"), (2, "heun")):
+        found = sample(velocity, schedule, table.layout, method=method, steps=steps, **where).z
+        real = float((found - exact).square().mean().sqrt())
+        scales[str(order)] = real / predicted_error(schedule, surfaces, table.layout, steps, order)
+    return scales
+
+
+def error_scale(provenance: Mapping[str, Any], order: int) -> float:
+    """The measured scale of predicted errors of this order; 1 where none was measured."""
+    scales = provenance.get("error_scales")
+    value = scales.get(str(order)) if isinstance(scales, Mapping) else None
+    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) and value > 0 else 1.0
+
+
+def _held(data: Latents, samples: int, seed: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """A batch of its own order, of the training images: a short probe has seen each of them a few times at most."""
+    batch = data.batch(0, samples, mix(seed, 1) % 2**32, 0, 1, False)
+    return batch.latents.to(device), batch.labels.to(device)
+
+
+def surface_settings(provenance: Mapping[str, Any]) -> tuple[dict[str, float], Reduction]:
+    """Weights and reduction that the probe was trained with, for objectives over its surfaces."""
+    weights, reduction = provenance.get("weights", {}), provenance.get("reduction", "channels")
+    good = isinstance(weights, Mapping) and all(isinstance(value, (int, float)) for value in weights.values())
+    try:
+        return {str(k): float(v) for k, v in weights.items()} if good else {}, cast(Reduction, reduction)
+    except OverflowError as error:
+        raise InputError(f"the surfaces' weights are not numbers of ordinary size: {weights}") from error
+
+
+def parse_weights(text: str | None, names: Sequence[str]) -> dict[str, float] | None:
+    """`semantic=2,texture=1` -> weights."""
+    if text is None:
+        return None
+    found = {}
+    for part in text.split(","):
+        name, equals, value = part.partition("=")
+        try:
+            found[name.strip()] = float(value)
+        except ValueError:
+            equals = ""
+        if not equals:
+            raise InputError(f"--weights is a list such as {names[-1]}=2, got {text!r}")
+    return found

@@ -1,0 +1,95 @@
+"""The paper's Figure 2: a joint probe for each lambda, and the weakest one that does not collapse."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from lwd.errors import InputError
+from lwd.io.files import read_json, write_json
+from lwd.probing.joint import SCHEDULE, probe, probe_config
+from lwd.schedule.base import Schedule
+from lwd.schedule.io import load_schedule, read_provenance
+from lwd.schedule.learned import Learnable
+from lwd.surfaces.verdict import Verdict, judge
+from lwd.training.config import Config, with_changes
+from lwd.training.snapshot import differences
+from lwd.training.train import Data, open_data
+from lwd.training.trainer import OnStep, RunOptions, prepare
+
+SWEEP = "sweep.json"
+
+
+@dataclass(frozen=True)
+class SweepRow:
+    """One probe of a sweep."""
+
+    kinetic: float
+    schedule: Schedule
+    verdict: Verdict
+
+
+def sweep(
+    config: Config,
+    data: Data,
+    out: str | os.PathLike[str],
+    kinetics: Sequence[float],
+    options: RunOptions | None = None,
+    on_probe: Callable[[float], OnStep | None] | None = None,
+) -> tuple[list[SweepRow], bool]:
+    """A probe for each lambda (finished ones are kept); the rows, and whether all are finished."""
+    options, devices = prepare(options, config)
+    data = open_data(data, config)
+    out, rows = Path(out), list[SweepRow]()
+    for kinetic in sorted(set(kinetics)):
+        folder = out / f"lambda-{kinetic:g}"
+        one = with_changes(config, probe={"kinetic": kinetic})
+        # The main process looks; the others must not see a directory in another state.
+        if not devices.from_main(_is_done(folder, one, data.fingerprint) if devices.main else 0):
+            on_step = on_probe(kinetic) if on_probe else options.on_step
+            if not probe(one, data, folder, replace(options, on_step=on_step)).outcome.finished:
+                return rows, False
+        schedule = load_schedule(folder / SCHEDULE)
+        assert isinstance(schedule, Learnable)
+        found = read_provenance(folder / SCHEDULE).get("verdict", {})
+        numbers = {key: found[key] for key in ("word", "distance", "moved", "departure") if key in found}
+        rows.append(SweepRow(kinetic, schedule, Verdict(**numbers) if len(numbers) == 4 else judge(schedule)))
+    if devices.main:
+        _write(out, rows)
+    return rows, True
+
+
+def weakest_stable(rows: Sequence[SweepRow]) -> float | None:
+    """The paper's rule: the smallest lambda whose curve did not collapse, and above which none did."""
+    stable = None
+    for row in sorted(rows, key=lambda row: -row.kinetic):
+        if row.verdict.word == "collapsed":
+            break
+        stable = row.kinetic
+    return stable
+
+
+def _is_done(folder: Path, config: Config, data: str) -> bool:
+    """Whether a probe is there; one of other data or settings is refused, not reused."""
+    if not (folder / SCHEDULE).exists():
+        return False
+    about = read_json(folder / "run.json")
+    old = about.get("config") if isinstance(about, Mapping) else None
+    if not isinstance(old, Mapping):
+        raise InputError(f"{folder / 'run.json'} does not hold a probe's settings; use another directory")
+    changed = differences(old, probe_config(config), probe=True)
+    steps = dict(old.get("probe", {})).get("steps")
+    changed += [f"probe.steps ({steps} -> {config.probe.steps})"] if steps != config.probe.steps else []
+    changed += ["the data"] if about.get("data") != data else []
+    if changed:
+        raise InputError(
+            f"{folder} was started with different settings: {', '.join(changed)}; use another directory",
+            argument="out",
+        )
+    return True
+
+
+def _write(out: Path, rows: Sequence[SweepRow]) -> None:
+    lines = [{"lambda": row.kinetic, "schedule": row.schedule.to_dict()} | asdict(row.verdict) for row in rows]
+    head = {"format": "lwd.sweep", "version": 1, "weakest stable lambda": weakest_stable(rows)}
+    write_json(out / SWEEP, head | {"probes": lines})

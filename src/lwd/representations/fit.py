@@ -1,0 +1,304 @@
+"""Fitting what makes latents: the small texture autoencoder, and compressors of semantic features."""
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from dataclasses import replace as replaced
+from math import cos, pi
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cosine_similarity
+
+from lwd.compute.moments import ChannelMoments
+from lwd.compute.order import coin, order
+from lwd.errors import InputError
+from lwd.images.sources import BadImage, ImageSource, center_crop, source_digest
+from lwd.io.files import atomic_directory, check_destination
+from lwd.io.tensors import mismatches, read_safetensors, write_safetensors
+from lwd.representations.encoders import Origin, SemanticEncoder, move, resize_map
+from lwd.representations.pca import PCA, PCAFit, save_pca
+from lwd.representations.semvae import SemVAE, SemVAEConfig, save_semvae
+from lwd.representations.texture import PatchAutoencoder, from_uint8, psnr
+
+Progress = Callable[[int, float], object]
+"""Called after each step with its number and its loss."""
+Index = np.ndarray[Any, Any]
+MAX_SEED = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """What the fits share. `held_out` images are never trained on; `size` crops images, 0 takes them as they are."""
+
+    channels: int = 16
+    steps: int = 2000
+    batch: int = 64
+    lr: float = 2e-3
+    kl: float = 1e-6
+    seed: int = 0
+    held_out: int = 500
+    size: int = 0
+    skip_bad: bool = False
+    """Leave out images that cannot be read, instead of stopping."""
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        for name, least in (("channels", 1), ("steps", 1), ("batch", 1), ("held_out", 1), ("size", 0)):
+            if getattr(self, name) < least:
+                raise InputError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        if not 0 <= self.seed <= MAX_SEED:
+            raise InputError(f"seed must lie in 0..{MAX_SEED}, got {self.seed}")
+        if not self.lr > 0 or self.kl < 0:
+            raise InputError(f"lr must be > 0 and kl >= 0, got {self.lr} and {self.kl}")
+
+
+def fit_texture(
+    source: ImageSource,
+    out: str | os.PathLike[str],
+    settings: FitSettings,
+    patch: int = 4,
+    width: int = 128,
+    depth: int = 2,
+    replace: bool = False,
+    progress: Progress | None = None,
+) -> dict[str, float]:
+    """Train a PatchAutoencoder on the images; returns the held-out PSNR. An interrupted fit is taken up again."""
+    check_destination(out, replace)
+    train, held_out = split(source, settings)
+    torch.manual_seed(settings.seed)
+    model = PatchAutoencoder.small(settings.channels, patch, width, depth).to(settings.device)
+
+    def loss(step: int, generator: torch.Generator) -> Tensor:
+        positions = np.arange(step * settings.batch, (step + 1) * settings.batch)
+        chosen = train[order(len(train), settings.seed, positions)]
+        batch = images(source, chosen, settings.size, settings.skip_bad, coin(settings.seed, positions))
+        noise = torch.randn(len(batch), settings.channels, *(s // patch for s in batch.shape[2:]), generator=generator)
+        return model.losses(batch.to(settings.device), noise.to(settings.device), settings.kl).total
+
+    about = {"kind": "texture", "patch": patch, "width": width, "depth": depth}
+    _descend(model, loss, settings, Path(out), about | _source(source), progress)
+    with torch.no_grad():
+        parts = [psnr(model.decode(model.encode(b)), b).cpu() for b in _batches(source, held_out, settings)]
+    scores = torch.cat(parts)
+    with atomic_directory(out, replace) as aside:
+        model.eval().save(aside)
+    _forget(Path(out))
+    return {"psnr": float(scores.mean()), "held_out": float(len(scores))}
+
+
+def fit_pca(
+    source: ImageSource,
+    encoder: SemanticEncoder,
+    grid: tuple[int, int],
+    out: str | os.PathLike[str],
+    settings: FitSettings,
+    replace: bool = False,
+    progress: Progress | None = None,
+) -> dict[str, float]:
+    """Exact PCA of all training images' features, in one pass; returns explained variance, fitted and held out.
+
+    There is nothing to take up again: an interrupted pass starts anew.
+    """
+    check_destination(out, replace)
+    width = getattr(encoder, "features", None)
+    if isinstance(width, int) and settings.channels > width:
+        raise InputError(f"PCA of {width} features has at most that many channels, got {settings.channels}")
+    train, held_out = split(source, settings)
+    fit = PCAFit()
+    for step, batch in enumerate(_features(source, train, encoder, grid, settings), start=1):
+        fit.update(batch.cpu())  # float64, which not every device has
+        if progress is not None:
+            progress(step, 0.0)
+    pca = replaced(fit.finish(settings.channels), origin=Origin(encoder.identity, grid))
+    report = _held_out(pca, pca.mean, _features(source, held_out, encoder, grid, settings))
+    save_pca(pca, out, replace)
+    return {"explained": pca.explained} | report
+
+
+def fit_semvae(
+    source: ImageSource,
+    encoder: SemanticEncoder,
+    grid: tuple[int, int],
+    out: str | os.PathLike[str],
+    settings: FitSettings,
+    limit: int = 4000,
+    width: int = 0,
+    depth: int = 2,
+    heads: int = 8,
+    replace: bool = False,
+    progress: Progress | None = None,
+) -> dict[str, float]:
+    """Train a SemVAE on the features of up to `limit` images (kept in memory as float16); returns held-out numbers."""
+    check_destination(out, replace)
+    if limit < 1:
+        raise InputError(f"limit must be at least 1, got {limit}")
+    train, held_out = split(source, settings)
+    features, moments = _collect(_features(source, train[:limit], encoder, grid, settings), len(train[:limit]))
+    torch.manual_seed(settings.seed)
+    model = SemVAE(SemVAEConfig(features.shape[1], settings.channels, width, depth, heads))
+    model.set_scale(moments.mean.float(), moments.std.float())
+    model.to(settings.device).origin = Origin(encoder.identity, grid)
+
+    def loss(step: int, generator: torch.Generator) -> Tensor:
+        positions = np.arange(step * settings.batch, (step + 1) * settings.batch)
+        batch = features[torch.from_numpy(order(len(features), settings.seed, positions))].to(settings.device)
+        noise = torch.randn(len(batch), settings.channels, *grid, generator=generator)
+        return model.losses(batch.float(), noise.to(settings.device), kl=settings.kl).total
+
+    about = {"kind": "semvae", "limit": limit, "width": width, "depth": depth, "heads": heads, "grid": list(grid)}
+    about |= _source(source) | {"encoder": encoder.identity}
+    _descend(model, loss, settings, Path(out), about, progress)
+    report = _held_out(model, model.mean, _features(source, held_out, encoder, grid, settings))
+    save_semvae(model, out, replace)
+    _forget(Path(out))
+    return report
+
+
+@torch.no_grad()
+def _held_out(model: PCA | SemVAE, mean: Tensor, batches: Iterable[Tensor]) -> dict[str, float]:
+    """Explained variance (around the fitted mean) and cosine of features that were held out."""
+    lost = spread = cosine = 0.0
+    count = positions = 0
+    for features in batches:
+        decoded = model.decode(model.encode(features))
+        lost += float((decoded - features).square().sum())
+        spread += float((features - mean.to(features)[:, None, None]).square().sum())
+        cosine += float(cosine_similarity(decoded, features, dim=1).sum())
+        count, positions = count + len(features), positions + features[:, 0].numel()
+    if not count:
+        raise InputError("none of the held-out images can be read; raise --held-out")
+    return {"explained_held_out": 1 - lost / spread, "cosine_held_out": cosine / positions, "held_out": float(count)}
+
+
+def _collect(batches: Iterable[Tensor], most: int) -> tuple[Tensor, ChannelMoments]:
+    """Features of up to `most` images as float16, and their moments: never all of them in float32."""
+    moments, count, kept = ChannelMoments(), 0, torch.zeros(0)
+    for batch in batches:
+        half = batch.half().cpu()
+        if not torch.isfinite(half).all():
+            raise InputError("features are NaN, infinite or beyond float16 (65504); SemVAE cannot be fitted to them")
+        kept = kept if count else torch.empty(most, *half.shape[1:], dtype=torch.float16)
+        kept[count : count + len(half)] = half
+        moments.update(half)
+        count += len(half)
+    if not count:
+        raise InputError("none of the training images can be read")
+    return kept[:count], moments
+
+
+def _source(source: ImageSource) -> dict[str, str]:
+    return {"source": source.name, "images": source_digest(source)}
+
+
+def split(source: ImageSource, settings: FitSettings) -> tuple[Index, Index]:
+    """Indices to train on and to hold out, shuffled: sources are often sorted by class."""
+    if len(source) <= settings.held_out:
+        raise InputError(f"{source.name} has {len(source)} images; {settings.held_out} to hold out are too many")
+    shuffled = order(len(source), 2**31 + settings.seed, np.arange(len(source)))
+    return shuffled[settings.held_out :], shuffled[: settings.held_out]
+
+
+def images(source: ImageSource, index: Index, size: int, skip_bad: bool = False, mirror: Index | None = None) -> Tensor:
+    """Images by number, (b, 3, h, w) in [-1, 1], mirrored where `mirror`; without unreadable ones if `skip_bad`."""
+    rows = []
+    for position, number in enumerate(index):
+        try:
+            row = source.image(int(number))
+        except BadImage as error:
+            if skip_bad:
+                continue
+            raise InputError(f"{error}; pass --skip-bad to leave such images out") from error
+        row = center_crop(row, size) if size else row
+        rows.append(row[:, ::-1] if mirror is not None and mirror[position] else row)
+    if len({row.shape for row in rows}) > 1:
+        raise InputError(f"the images of {source.name} have different sizes; pass --size")
+    if not rows:
+        raise InputError(f"all {len(index)} images of a batch of {source.name} are unreadable; raise --batch")
+    return from_uint8(torch.from_numpy(np.stack(rows)))
+
+
+def _batches(source: ImageSource, index: Index, settings: FitSettings) -> Iterator[Tensor]:
+    for low in range(0, len(index), settings.batch):
+        batch = images(source, index[low : low + settings.batch], settings.size, settings.skip_bad)
+        yield batch.to(settings.device)
+
+
+@torch.no_grad()
+def _features(
+    source: ImageSource, index: Index, encoder: SemanticEncoder, grid: tuple[int, int], settings: FitSettings
+) -> Iterator[Tensor]:
+    if min(grid) < 1:
+        raise InputError(f"a grid has at least 1 row and 1 column, got {grid[0]}x{grid[1]}")
+    move(encoder, settings.device)
+    for batch in _batches(source, index, settings):
+        yield resize_map(encoder(batch), *grid)
+
+
+def _descend(
+    model: nn.Module,
+    loss: Callable[[int, torch.Generator], Tensor],
+    settings: FitSettings,
+    out: Path,
+    about: dict[str, Any],
+    progress: Progress | None,
+) -> None:
+    """AdamW with a warm-up and a cosine decay; randomness is a function of (seed, step), state is kept every 200."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=settings.lr, weight_decay=0.01)
+    # Where it runs, and whether unreadable images stop it, may change between the parts of a fit.
+    plan = {key: value for key, value in asdict(settings).items() if key not in ("skip_bad", "device")} | about
+    first = _resume(model, optimizer, out, plan)
+    for step in range(first, settings.steps):
+        rate = min(1.0, (step + 1) / 100) * 0.5 * (1 + cos(pi * step / settings.steps))
+        for group in optimizer.param_groups:
+            group["lr"] = settings.lr * rate
+        value = loss(step, torch.Generator().manual_seed(settings.seed * 2**32 + step))
+        optimizer.zero_grad()
+        value.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        if progress is not None:
+            progress(step + 1, float(value.detach()))
+        if (step + 1) % 200 == 0:
+            _remember(model, optimizer, step + 1, out, plan)
+
+
+def _state_path(out: Path) -> Path:
+    return out.parent / f".{out.name}.fit.safetensors"
+
+
+def _remember(model: nn.Module, optimizer: torch.optim.Optimizer, step: int, out: Path, plan: dict[str, Any]) -> None:
+    """One file, so that a kill cannot pair one fit's plan with another's weights: the plan is a tensor of bytes."""
+    tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
+    for i, parameter in enumerate(model.parameters()):
+        tensors |= {f"{key}.{i}": optimizer.state[parameter][key] for key in ("exp_avg", "exp_avg_sq")}
+    tensors["step"] = torch.tensor(float(step))
+    tensors["plan"] = torch.tensor(list(json.dumps(plan).encode()), dtype=torch.uint8)
+    write_safetensors(_state_path(out), tensors)
+
+
+def _resume(model: nn.Module, optimizer: torch.optim.Optimizer, out: Path, plan: dict[str, Any]) -> int:
+    if not _state_path(out).exists():
+        return 0
+    tensors = read_safetensors(_state_path(out))
+    kept = tensors.pop("plan", torch.zeros(0, dtype=torch.uint8))
+    if bytes(kept.tolist()) != json.dumps(plan).encode():
+        return 0
+    shapes = {f"model.{name}": tuple(tensor.shape) for name, tensor in model.state_dict().items()} | {"step": ()}
+    for i, parameter in enumerate(model.parameters()):
+        shapes |= {f"{key}.{i}": tuple(parameter.shape) for key in ("exp_avg", "exp_avg_sq")}
+    if mismatches(shapes, tensors):
+        return 0
+    model.load_state_dict({name[6:]: tensor for name, tensor in tensors.items() if name.startswith("model.")})
+    for i, parameter in enumerate(model.parameters()):
+        state = {key: tensors[f"{key}.{i}"].to(parameter.device) for key in ("exp_avg", "exp_avg_sq")}
+        optimizer.state[parameter] = state | {"step": tensors["step"].clone()}
+    return int(tensors["step"])
+
+
+def _forget(out: Path) -> None:
+    _state_path(out).unlink(missing_ok=True)

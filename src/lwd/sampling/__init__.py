@@ -1,0 +1,1 @@
+"""Drawing samples from a trained model: pipelines, step placement, sample sets, solver benchmarks."""

@@ -1,0 +1,114 @@
+"""Which solver, steps and placement a model needs: error and quality against evaluations of its network."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lwd.errors import InputError, SolveError
+from lwd.sampler import field_breakpoints
+from lwd.sampling.flow import Flow
+from lwd.sampling.placement import OPTIMISED, UNIFORM, place
+from lwd.solver.fixed import MULTISTEP
+
+BUDGETS = (4, 6, 8, 12, 16, 24, 32, 48)
+STAGES = {"euler": 1, "midpoint": 2, "heun": 2, "ab2": 1, "ab3": 1, "rk4": 4}
+OPTIMISE = ("heun", "ab2", "ab3")
+RTOLS = (3e-1, 1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One setting: what it cost per sample, and its error relative to the spread of the samples."""
+
+    solver: str
+    placement: str
+    steps: int | None
+    rtol: float | None
+    nfe: float
+    error: float
+
+    @property
+    def options(self) -> str:
+        """What to pass to `lwd sample`."""
+        if self.steps is None:
+            return f"--solver {self.solver} --rtol {self.rtol:g}"
+        placed = "" if self.placement == UNIFORM else f" --placement {self.placement}"
+        return f"--solver {self.solver} --steps {self.steps}{placed}"
+
+
+def sampler_errors(
+    flow: Flow,
+    budgets: Sequence[int] = BUDGETS,
+    optimise: Sequence[str] = OPTIMISE,
+    progress: Callable[[int], object] | None = None,
+) -> list[Trial]:
+    """Every solver and placement at every budget of evaluations, and dopri5 at several tolerances.
+
+    Placements by group are tried for groups whose clock is not tau itself; optimised ones for the solvers named.
+    """
+    truth = flow.truth()
+    trials: list[Trial] = []
+    for solver, placement, steps in settings(flow, budgets, optimise):
+        try:
+            grid = place(placement, steps, solver, flow)
+            solution = flow.solve(method=solver, grid=grid)
+        except (SolveError, InputError):  # too few steps for the field, or for its kinks
+            continue
+        finally:
+            if progress is not None:
+                progress(1)
+        trials.append(Trial(solver, placement, steps, None, solution.nfe, _error(solution.z, truth)))
+    for rtol in RTOLS:
+        solution = flow.solve(rtol=rtol, adaptive="sample")
+        nfe = float(solution.nfe_per_sample.double().mean())
+        trials.append(Trial("dopri5", "", None, rtol, nfe, _error(solution.z, truth)))
+        if progress is not None:
+            progress(1)
+    return trials
+
+
+def settings(flow: Flow, budgets: Sequence[int], optimise: Sequence[str]) -> list[tuple[str, str, int]]:
+    """(solver, placement, steps) of all trials with fixed steps."""
+    tau = torch.linspace(0, 1, 11, dtype=torch.float64)
+    times = flow.schedule.times(tau).detach()
+    moved = [
+        name for i, name in enumerate(flow.schedule.groups) if not torch.allclose(times[:, i], tau, atol=1e-6, rtol=0)
+    ]
+    starts = len(field_breakpoints(flow.velocity, flow.schedule)) + 1  # a multistep method asks once more there
+    found = []
+    for solver, stages in STAGES.items():
+        placements = [UNIFORM, *moved, *([OPTIMISED] if solver in optimise else [])]
+        for placement in placements:
+            for budget in budgets:
+                steps = (budget - (starts if solver in MULTISTEP else 0)) // stages
+                if steps >= starts:
+                    found.append((solver, placement, steps))
+    return found
+
+
+def _error(z: Tensor, truth: Tensor) -> float:
+    return float((z - truth).double().square().mean().sqrt() / truth.double().std())
+
+
+def front(trials: Sequence[Trial]) -> list[Trial]:
+    """The trials that no cheaper one beats, from cheap to dear."""
+    best: list[Trial] = []
+    for trial in sorted(trials, key=lambda t: (t.nfe, t.error)):
+        if not best or trial.error < best[-1].error:
+            best.append(trial)
+    return best
+
+
+def recommend(trials: Sequence[Trial], tolerance: float) -> Trial:
+    """The cheapest trial within the tolerance; if there is none, the most accurate."""
+    if not trials:
+        raise InputError("no solver worked within the budgets; raise them")
+    good = [trial for trial in trials if trial.error <= tolerance]
+    return min(good, key=lambda t: (t.nfe, t.error)) if good else min(trials, key=lambda t: t.error)
+
+
+def as_rows(trials: Sequence[Trial]) -> list[dict[str, Any]]:
+    return [asdict(trial) for trial in trials]

@@ -1,0 +1,42 @@
+"""A flow to integrate: what step placement and solver benchmarks work on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lwd.groups import Layout
+from lwd.path import Velocity
+from lwd.sampler import sample
+from lwd.schedule.base import Schedule
+from lwd.solver import Solution
+
+
+@dataclass(frozen=True)
+class Flow:
+    """A velocity under a schedule, for `count` seeds whose labels cycle through `labels`."""
+
+    velocity: Velocity
+    schedule: Schedule
+    layout: Layout
+    size: Sequence[int] = (16, 16)
+    labels: Sequence[int] = (0,)
+    count: int = 32
+    device: torch.device | str = "cpu"
+    dtype: torch.dtype = torch.float32
+
+    def label(self, count: int) -> list[int]:
+        """One label for each of `count` samples."""
+        return [self.labels[i % len(self.labels)] for i in range(count)]
+
+    def solve(self, **options: Any) -> Solution:
+        """Sample with the seeds 0 to count - 1; options go to `lwd.sample`."""
+        where: dict[str, Any] = {"size": self.size, "device": self.device, "dtype": self.dtype}
+        seeds, labels = range(self.count), self.label(self.count)
+        return sample(self.velocity, self.schedule, self.layout, seeds=seeds, labels=labels, **where, **options)
+
+    def truth(self) -> Tensor:
+        """The final states to about 1e-6."""
+        return self.solve(rtol=1e-6, atol=1e-8, adaptive="sample", max_nfe=100_000).z

@@ -1,0 +1,203 @@
+"""A model ready to draw: every sample is a function of its number, in whatever batch it is drawn."""
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from lwd.compute.devices import choose_device, threads
+from lwd.errors import InputError, nearest
+from lwd.guidance import Interval, Scale
+from lwd.images.pictures import tile
+from lwd.io.files import model_digest, read_json
+from lwd.path import Velocity
+from lwd.representations.texture import TextureAutoencoder, locate_autoencoder
+from lwd.sampler import sample
+from lwd.sampling.flow import Flow
+from lwd.sampling.pipeline import AUTOENCODER, LWDPipeline, Pixels, resolve
+from lwd.sampling.placement import UNIFORM, place
+from lwd.schedule.io import parse_schedule
+from lwd.solver import METHODS
+from lwd.solver.fixed import METHODS as FIXED_METHODS
+
+ROWS = 8
+"""The network always sees a multiple of so many samples: see `lwd.sample`."""
+KINDS = ("png", "npz")
+LOOK = 84
+"""Pixels that an image of a grid has at least, about."""
+
+
+@dataclass(frozen=True)
+class SampleSettings:
+    """What to draw and how; with one kind of processor the same settings give the same bytes."""
+
+    count: int = 64
+    seed: int = 0
+    """Image i has the seed `seed + i` and the i-th of the labels, which go round."""
+    labels: tuple[int, ...] = ()
+    """Empty: every class in turn."""
+    solver: str = "dopri5"
+    steps: int | None = None
+    placement: str = UNIFORM
+    atol: float | None = None
+    rtol: float | None = None
+    scale: Scale | None = None
+    interval: Interval | None = None
+    kinds: tuple[str, ...] = KINDS
+    batch: int = 64
+    threads: int = 2
+
+    def __post_init__(self) -> None:
+        for name in ("count", "batch", "threads"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not 0 <= self.seed < 2**62:
+            raise InputError(f"the seed is a whole number from 0 to 2^62 - 1, got {self.seed}")
+        if not self.kinds or not set(self.kinds) <= set(KINDS):
+            raise InputError(
+                f"samples are written as {', '.join(KINDS)} or both, got {', '.join(self.kinds) or 'none'}"
+            )
+        if self.solver not in METHODS:
+            raise InputError(f"there is no solver {self.solver!r}; {nearest(self.solver, METHODS)}")
+        if self.solver not in FIXED_METHODS and (self.steps is not None or self.placement != UNIFORM):
+            given = "placement" if self.steps is None else "steps"
+            raise InputError(f"{given} has no effect on {self.solver}; choose a solver of {', '.join(FIXED_METHODS)}")
+        for name in ("rtol", "atol"):
+            value = getattr(self, name)
+            if value is not None and self.solver in FIXED_METHODS:
+                raise InputError(f"{name} has no effect on {self.solver}, which takes steps; use --solver dopri5")
+            if value is not None and not (math.isfinite(value) and value > 0):
+                raise InputError(f"{name} must be a number > 0, got {value}")
+        if self.solver in FIXED_METHODS and (self.steps is None or self.steps < 1):
+            raise InputError(f"{self.solver} needs --steps of at least 1, for example --steps 20, got {self.steps}")
+
+
+@dataclass(frozen=True)
+class Generator:
+    """A model, its guide and the settings; `record` says for the manifest which files they were."""
+
+    pipe: LWDPipeline
+    settings: SampleSettings
+    guide: Any = None
+    record: Mapping[str, Any] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Where model, guide and decoder lie; moving them changes nothing."""
+
+    def __post_init__(self) -> None:
+        self.pipe.check_labels(self.settings.labels)
+        self.velocity()
+
+    def check_decoder(self) -> None:
+        """Before a long job, not after it."""
+        if self.pipe.autoencoder is None:
+            raise InputError("the model has no autoencoder (vae/) to make pixels with; pass one with --decoder DIR")
+
+    def flow(self) -> Flow:
+        """The flow itself, for step placement and solver benchmarks."""
+        c, choice = self.pipe.checkpoint, self.settings.labels or tuple(range(self.pipe.checkpoint.config.classes))
+        count, device = self.settings.count, self.device
+        return Flow(self.velocity(), c.schedule, c.layout, c.config.grid, choice, count, device)
+
+    def velocity(self) -> Velocity:
+        return self.pipe.guided(self.guide, self.settings.scale, self.settings.interval)
+
+    def labels(self) -> list[int]:
+        """One label for each image."""
+        choice = self.settings.labels or range(self.pipe.checkpoint.config.classes)
+        return [choice[i % len(choice)] for i in range(self.settings.count)]
+
+    def solver(self) -> dict[str, Any]:
+        """Options for `sample`; where a placement is asked for, the times are found here (on a calibration batch)."""
+        s = self.settings
+        if s.solver not in FIXED_METHODS:
+            options = {"atol": s.atol, "rtol": s.rtol}
+            return {"method": s.solver, "adaptive": "sample"} | {k: v for k, v in options.items() if v is not None}
+        if s.placement == UNIFORM:
+            return {"method": s.solver, "steps": s.steps}
+        assert s.steps
+        return {"method": s.solver, "grid": list(place(s.placement, s.steps, s.solver, self.flow()))}
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.pipe.checkpoint.velocity.parameters()).device
+
+    def draw(self, low: int, high: int, solver: Mapping[str, Any]) -> tuple[Pixels, list[int]]:
+        """Images low to high - 1, and the evaluations that each of them took."""
+        c, batch = self.pipe.checkpoint, self.settings.batch
+        seeds, labels = range(self.settings.seed + low, self.settings.seed + high), self.labels()[low:high]
+        # Other devices choose their kernels by the batch's size in ways that we have not measured: always a full one.
+        rows = ROWS if self.device.type == "cpu" else max(batch, 1)
+        place: dict[str, Any] = {"size": c.config.grid, "device": self.device, "rows": rows}
+        solution = sample(self.velocity(), c.schedule, c.layout, seeds=seeds, labels=labels, **place, **solver)
+        # Convolutions are rounded by the batch's size: the decoder always sees ROWS.
+        z = torch.cat([solution.z, solution.z[-1:].expand(-len(seeds) % ROWS, -1, -1, -1)])
+        pixels = np.concatenate([self.pipe.decode(part) for part in torch.split(z, ROWS)])
+        return pixels[: len(seeds)], solution.nfe_per_sample.tolist()
+
+
+def draw_grid(generator: Generator) -> Image.Image:
+    """The first images (up to 64) as one picture, without any other file."""
+    generator.check_decoder()
+    with threads(generator.settings.threads):
+        solver, count, size = generator.solver(), min(64, generator.settings.count), generator.settings.batch
+        parts = [generator.draw(low, min(low + size, count), solver)[0] for low in range(0, count, size)]
+        sheet = Image.fromarray(tile(np.concatenate(parts), generator.labels()))
+        # Small images are enlarged: the picture is for looking at.
+        factor = max(1, LOOK // parts[0].shape[2])
+        return sheet.resize((factor * sheet.width, factor * sheet.height), Image.Resampling.NEAREST)
+
+
+def open_generator(
+    model: str | os.PathLike[str],
+    settings: SampleSettings,
+    guide: str | None = None,
+    decoder: str | None = None,
+    device: str | None = None,
+    schedule: str | None = None,
+    other_schedule: bool = False,
+) -> Generator:
+    """From names on the command line: a model, a guide's directory or `null`, a decoder's directory, a schedule.
+
+    other_schedule: take the schedule even where the model was trained under another one.
+    """
+    if other_schedule and schedule is None:
+        raise InputError("--other-schedule has no effect without --schedule SPEC")
+    where = choose_device(device)
+    pipe, record, own = _open(model, where, schedule, other_schedule)
+    about, names = {"model": record}, {"model": str(model)}
+    if decoder is not None:
+        pipe, own = (
+            LWDPipeline(pipe.checkpoint, TextureAutoencoder.load(decoder).to(where).eval()),
+            locate_autoencoder(decoder),
+        )
+    if own.is_dir():
+        about["decoder"], names["decoder"] = {"digest": model_digest(own)}, str(decoder or f"{model}/{AUTOENCODER}")
+    weak: Any = guide
+    if guide is not None:
+        names["guide"] = guide
+        about["guide"] = {}
+        if guide != "null":
+            weak, about["guide"], _ = _open(guide, where, schedule, other_schedule)
+    return Generator(pipe, settings, weak, about, names)
+
+
+def _open(
+    name: str | os.PathLike[str], device: torch.device, schedule: str | None, anyway: bool
+) -> tuple[LWDPipeline, dict[str, Any], Path]:
+    """The model, what it is, and where its own decoder would be."""
+    directory = resolve(name)  # once: a run that is still training moves on
+    pipe = LWDPipeline.from_pretrained(directory, device)
+    if schedule is not None:
+        curve = parse_schedule(schedule, pipe.checkpoint.layout.names)
+        pipe = LWDPipeline(pipe.checkpoint.under(curve, anyway), pipe.autoencoder)
+    record: dict[str, Any] = {"schedule": pipe.checkpoint.schedule.to_dict(), "digest": model_digest(directory)}
+    if (directory / "state.json").is_file():
+        state = read_json(directory / "state.json")
+        record["step"] = state.get("step") if isinstance(state, Mapping) else None
+    return pipe, record, directory / AUTOENCODER

@@ -1,0 +1,238 @@
+"""For people who only want images: load a model by directory or hub id, call it with class labels."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from operator import index
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from lwd.assets import MODELS
+from lwd.checkpoints.directory import Checkpoint, load, locate, write_into
+from lwd.errors import InputError, import_extra, nearest
+from lwd.guidance import AutoGuidance, ClassifierFree, Interval, Scale
+from lwd.io.files import atomic_directory, write_bytes
+from lwd.path import Velocity
+from lwd.representations.texture import TextureAutoencoder, to_uint8
+from lwd.sampler import sample
+from lwd.solver import Solution
+
+AUTOENCODER = "vae"
+Pixels = np.ndarray[Any, np.dtype[np.uint8]]
+
+
+@dataclass(frozen=True)
+class Images:
+    """What a call of the pipeline gives: pictures (None without an autoencoder), latents by group, and the cost."""
+
+    images: list[Image.Image] | None
+    latents: dict[str, Tensor]
+    solution: Solution
+
+
+class LWDPipeline:
+    """A checkpoint and, if it has one, the autoencoder that turns its texture latents into pixels."""
+
+    def __init__(self, checkpoint: Checkpoint, autoencoder: TextureAutoencoder | None = None) -> None:
+        names = checkpoint.layout.names
+        self.decoded = "texture" if "texture" in names else names[0]
+        if autoencoder is not None:
+            texture = checkpoint.layout.groups[checkpoint.layout.index(self.decoded)]
+            if autoencoder.channels != texture.channels:
+                raise InputError(
+                    f"the autoencoder has {autoencoder.channels} latent channels, the group {texture.name!r} has "
+                    f"{texture.channels}"
+                )
+        self.checkpoint, self.autoencoder = checkpoint, autoencoder
+
+    @classmethod
+    def from_pretrained(
+        cls, name: str | os.PathLike[str], device: torch.device | str = "cpu", dtype: torch.dtype | None = None
+    ) -> "LWDPipeline":
+        """A checkpoint's or run's directory, `fashion` (ships with lwd), or a model of the hub, downloaded once."""
+        directory = resolve(name)
+        checkpoint = load(directory, device, dtype)
+        vae = directory / AUTOENCODER
+        autoencoder = TextureAutoencoder.load(vae).to(device) if vae.is_dir() else None
+        return cls(checkpoint, autoencoder)
+
+    def save_pretrained(self, directory: str | os.PathLike[str], replace: bool = False) -> None:
+        """Write the hub's layout: our checkpoint files, vae/ in diffusers' form, and a model card."""
+        with atomic_directory(directory, replace) as aside:
+            write_into(aside, self.checkpoint)
+            if self.autoencoder is not None:
+                self.autoencoder.save(aside / AUTOENCODER)
+            write_bytes(aside / "README.md", self.model_card().encode())
+
+    def model_card(self) -> str:
+        """A template to complete before publishing."""
+        config = self.checkpoint.config
+        shape = f"{config.depth} blocks of {config.width}, {config.heads} heads, patch {config.patch}"
+        return CARD.format(
+            groups=config.layout,
+            network=f"LightningDiT, {shape}",
+            classes=config.classes,
+            grid="x".join(map(str, config.grid)),
+            schedule=repr(self.checkpoint.schedule),
+            decoder="`vae/` (diffusers AutoencoderKL)" if self.autoencoder else "none",
+        )
+
+    @torch.no_grad()
+    def __call__(
+        self,
+        class_labels: Sequence[int],
+        seed: int | Sequence[int] = 0,
+        solver: str | Mapping[str, Any] = "dopri5",
+        guide: "LWDPipeline | Checkpoint | Velocity | str | None" = None,
+        scale: Scale | None = None,
+        interval: Interval | None = None,
+        size: Sequence[int] | None = None,
+    ) -> Images:
+        """One image per label.
+
+        seed: of the first image, the others follow (seed, seed + 1, ...); or one seed per image.
+        solver: a method's name, or its settings: {"method": "heun", "steps": 25}.
+        guide: a weaker model (AutoGuidance) or "null" (classifier-free); needs a scale. size: of the latent grid.
+        """
+        labels = self.check_labels(class_labels)
+        first = _whole(seed)
+        seeds = list(seed) if first is None else range(first, first + len(labels))  # type: ignore[arg-type]
+        settings = _solver_settings(solver)
+        grid = self.checkpoint.config.grid if size is None else tuple(size)
+        solution = sample(
+            self.guided(guide, scale, interval),
+            self.checkpoint.schedule,
+            self.checkpoint.layout,
+            seeds=seeds,
+            labels=labels,
+            size=grid,
+            device=next(self.checkpoint.velocity.parameters()).device,
+            **settings,
+        )
+        latents = self.checkpoint.latents(solution.z)
+        pixels = None if self.autoencoder is None else self.decode(solution.z)
+        return Images(None if pixels is None else [Image.fromarray(one) for one in pixels], latents, solution)
+
+    def check_labels(self, labels: Any) -> list[int]:
+        """Class labels as whole numbers, all of them known to the model."""
+        config = self.checkpoint.config
+        last = config.classes if config.null_row else config.classes - 1
+        if isinstance(labels, str) or not hasattr(labels, "__iter__"):
+            raise InputError(f"class_labels is a list such as [207], got {labels!r}")
+        whole = [_whole(label) for label in labels]
+        for label, given in zip(whole, labels, strict=True):
+            if label is None or not 0 <= label <= last:
+                null = f" ({config.classes} = any class)" if config.null_row else ""
+                raise InputError(f"class labels lie in 0..{config.classes - 1}{null}, got {given!r}")
+        return [label for label in whole if label is not None]
+
+    def guided(self, guide: Any, scale: Scale | None, interval: Interval | None) -> Velocity:
+        """The model's velocity, guided by a weaker model or, with guide="null", by itself without a label."""
+        main, layout = self.checkpoint.velocity, self.checkpoint.layout
+        if guide is None:
+            if scale is not None or interval is not None:
+                raise InputError("scale and interval have no effect without a guide; pass guide=WEAK or guide='null'")
+            return main
+        if scale is None:
+            raise InputError("a guide needs a scale, for example scale=1.5, or --scale 1.5 (1 = no guidance)")
+        if guide == "null":
+            return ClassifierFree(main, main.null_label, scale, layout, interval)
+        if isinstance(guide, str):
+            raise InputError(f"guide is a model or 'null', got {guide!r}; load it first with from_pretrained")
+        guide = guide.checkpoint if isinstance(guide, LWDPipeline) else guide
+        if isinstance(guide, Checkpoint):
+            if guide.layout != layout:
+                raise InputError(f"the guide has the groups {guide.layout}, the model {layout}")
+            if guide.config.classes != self.checkpoint.config.classes:
+                raise InputError(f"the guide has {guide.config.classes} classes, the model {main.config.classes}")
+            if guide.schedule != self.checkpoint.schedule and not guide.any_schedule:
+                raise InputError("the guide was trained under another schedule; main and guide must share their path")
+            guide = guide.velocity
+        return AutoGuidance(main, guide, scale, layout, interval)
+
+    @torch.no_grad()
+    def decode(self, z: Tensor) -> Pixels:
+        """States (b, c, h, w) to pixels (b, height, width, 3) uint8, by the texture autoencoder."""
+        if self.autoencoder is None:
+            raise InputError("the model has no autoencoder (vae/) to make pixels with; pass one with --decoder DIR")
+        pixels: Pixels = to_uint8(self.autoencoder.decode(self.checkpoint.latents(z)[self.decoded])).cpu().numpy()
+        return pixels
+
+
+def _whole(value: Any) -> int | None:
+    """A Python, NumPy or torch whole number as int; None for anything else."""
+    try:
+        return None if isinstance(value, bool) else index(value)
+    except TypeError:
+        return None
+
+
+def _solver_settings(solver: Any) -> dict[str, Any]:
+    known = ("method", "steps", "grid", "atol", "rtol", "max_nfe", "adaptive", "breakpoints")
+    if isinstance(solver, str):
+        return {"method": solver}
+    if not isinstance(solver, Mapping):
+        raise InputError(f"solver is a method's name or its settings, got {solver!r}")
+    for key in solver:
+        if key not in known:
+            raise InputError(f"a solver has no setting {key!r}; {nearest(str(key), known)}")
+    return dict(solver)
+
+
+def resolve(name: str | os.PathLike[str]) -> Path:
+    """The directory of a checkpoint: itself, the newest of a run, one that ships, or one of the hub."""
+    if str(name) in MODELS and not (locate(name) / "config.json").is_file():
+        return MODELS[str(name)]
+    return locate(name) if Path(name).is_dir() else _downloaded(str(name))
+
+
+def _downloaded(name: str) -> Path:
+    if name.count("/") != 1 or name.startswith((".", "/", "~")):
+        known = ", ".join(MODELS)
+        raise InputError(
+            f"{name} is neither a directory, nor a model that ships with lwd ({known}), nor a hub id (owner/name)"
+        )
+    hub = import_extra("huggingface_hub", "hub", f"downloading {name}")
+    patterns = ["*.json", "*.safetensors", f"{AUTOENCODER}/*"]
+    try:
+        return Path(hub.snapshot_download(name, allow_patterns=patterns))
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"{name} is not a directory here and could not be downloaded ({reason})") from error
+
+
+CARD = """---
+library_name: lwd
+pipeline_tag: unconditional-image-generation
+license: other
+---
+
+# Model card
+
+Class-conditional latent diffusion with one clock per representation, after *Learning When to Denoise*
+(Qian & Cheng, 2026).
+
+| | |
+| --- | --- |
+| network | {network} |
+| groups (channels) | {groups} |
+| latent grid | {grid} |
+| classes | {classes} |
+| schedule | `{schedule}` |
+| decoder | {decoder} |
+
+Describe before publishing: training data and its licence, encoders and what they were trained on, training
+steps, FID with its protocol, intended use and limits.
+
+```python
+from lwd import LWDPipeline
+
+pipe = LWDPipeline.from_pretrained("path/or/hub-id")
+pipe([207], seed=0).images[0].save("sample.png")
+```
+"""

@@ -1,0 +1,169 @@
+"""Where a few steps are best put: evenly in tau, evenly in one group's local time, or as a calibration batch says."""
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from lwd.errors import InputError, SolveError, nearest
+from lwd.sampler import field_breakpoints, flow_field, seeded_noise
+from lwd.sampling.flow import Flow
+from lwd.schedule.base import Schedule
+from lwd.solver import solve
+from lwd.solver.base import Field, Piece, cut, full, share_steps, step_grid
+from lwd.solver.fixed import ORDERS
+
+UNIFORM, OPTIMISED = "tau", "optimised"
+CALIBRATION = 32
+FIRST_SEED = 2**62
+"""Calibration noise is nobody's sample."""
+
+
+def placements(schedule: Schedule) -> tuple[str, ...]:
+    """The names that `place` knows: tau, each group, optimised."""
+    return (UNIFORM, *schedule.groups, OPTIMISED)
+
+
+def place(placement: str, steps: int, method: str, flow: Flow) -> tuple[float, ...]:
+    """Times (0, ..., 1) of `steps` steps, as `solve` takes them; they stop at every kink of the field.
+
+    placement: "tau", a group's name (even in its local time), or "optimised" for this method and flow, on 32 samples
+    with seeds of their own.
+    """
+    schedule = flow.schedule
+    if placement not in placements(schedule):
+        raise InputError(f"there is no placement {placement!r}; {nearest(str(placement), placements(schedule))}")
+    breakpoints = field_breakpoints(flow.velocity, schedule)
+    if placement == UNIFORM:
+        return _times(step_grid(steps, cut(breakpoints), method))
+    if placement != OPTIMISED:
+        return even_in(placement, steps, schedule, breakpoints)
+    if method not in ORDERS:
+        raise InputError(f"{method} chooses its own steps; placements are for {', '.join(ORDERS)}")
+    label = torch.tensor(flow.label(CALIBRATION), device=flow.device)
+    noise = seeded_noise(range(FIRST_SEED, FIRST_SEED + CALIBRATION), (flow.layout.channels, *flow.size), flow.device)
+    field = flow_field(flow.velocity, schedule, flow.layout, label)
+    starts = [_times(step_grid(steps, cut(breakpoints), method))]
+    starts += [even_in(group, steps, schedule, breakpoints) for group in schedule.groups]
+    return optimised(field, noise, steps, method, breakpoints, starts)
+
+
+def even_in(group: str, steps: int, schedule: Schedule, breakpoints: Sequence[float] = ()) -> tuple[float, ...]:
+    """Steps of equal local time of `group`; where its clock stands still, one step from kink to kink."""
+    pieces = cut(breakpoints)
+    index = schedule.groups.index(group)
+    ends = [
+        schedule.times(torch.tensor([p.start, p.end], dtype=torch.float64))[:, index].detach().tolist() for p in pieces
+    ]
+    counts = share_steps(steps, [high - low for low, high in ends])
+    times = [0.0]
+    for piece, (low, high), count in zip(pieces, ends, counts, strict=True):
+        locals_ = torch.linspace(low, high, count + 1, dtype=torch.float64)[1:-1]
+        inner = schedule.tau_of(group, locals_).detach().tolist() if count > 1 else []
+        times += [*inner, piece.end]
+    return tuple(times)
+
+
+@torch.no_grad()
+def optimised(
+    field: Field,
+    z: Tensor,
+    steps: int,
+    method: str,
+    breakpoints: Sequence[float] = (),
+    starts: Sequence[tuple[float, ...]] = (),
+    budget: int = 800,
+) -> tuple[float, ...]:
+    """The times with the smallest error at tau = 1 on the calibration batch z, by search from the best start.
+
+    Starts are those given and the least sum of local errors; then one time after the other is moved while that helps,
+    for about `budget` evaluations of the field.
+    """
+    truth = solve(field, z, breakpoints=breakpoints, rtol=1e-6, atol=1e-8).z
+    calls = 0
+
+    def error(grid: tuple[float, ...]) -> float:
+        nonlocal calls
+        try:
+            solution = solve(field, z, method, grid=grid, breakpoints=breakpoints)
+        except SolveError:
+            return math.inf
+        calls += solution.nfe
+        return float((solution.z - truth).double().square().mean())
+
+    tried = [*starts, least_local_error(field, z, steps, ORDERS[method], breakpoints)]
+    lowest, best = min((error(grid), grid) for grid in tried)
+    reach = 0.3
+    while reach > 0.02:
+        before = lowest
+        for i in range(1, steps):
+            for moved in _moves(best, i, reach) if best[i] not in breakpoints else ():
+                if calls >= budget:
+                    return best
+                if (value := error(moved)) < lowest:
+                    lowest, best = value, moved
+        reach = reach if lowest < 0.98 * before else reach / 2
+    return best
+
+
+def _moves(grid: tuple[float, ...], i: int, reach: float) -> list[tuple[float, ...]]:
+    """The grid with its i-th time moved towards either neighbour."""
+    return [(*grid[:i], grid[i] + reach * (near - grid[i]), *grid[i + 1 :]) for near in (grid[i - 1], grid[i + 1])]
+
+
+@torch.no_grad()
+def least_local_error(
+    field: Field, z: Tensor, steps: int, order: int, breakpoints: Sequence[float] = (), candidates: int = 128
+) -> tuple[float, ...]:
+    """The `steps` steps among fine candidate times whose local errors add up to the least, by dynamic programming.
+
+    The error of a step is that of Euler's rule (order 1) or of the trapezoidal rule (order 2 and more) along an
+    accurate trajectory of z.
+    """
+    pieces = cut(breakpoints)
+    share_steps(steps, [piece.end - piece.start for piece in pieces])  # refuse too few
+    fine = step_grid(max(candidates, 2 * steps), pieces)
+    cost = _step_costs(field, z, fine, order)
+    best = torch.full((len(fine) + 1,), torch.inf, dtype=torch.float64)
+    best[0] = 0
+    came = []
+    for _ in range(steps):
+        best, origin = (best[:, None] + cost).min(0)
+        came.append(origin)
+    path = [len(fine)]
+    for origin in reversed(came):
+        path.append(int(origin[path[-1]]))
+    times = _times(fine)
+    return tuple(times[i] for i in reversed(path))
+
+
+def _step_costs(field: Field, z: Tensor, fine: list[Piece], order: int) -> Tensor:
+    """Root mean square error of one step from candidate i to j, (m + 1, m + 1); infinite backwards and across kinks."""
+    count = len(fine)
+    states, rights, lefts = [z], [], [torch.zeros_like(z)]
+    for step in fine:
+        h = step.end - step.start
+        rights.append(field(z, full(z, step.start)))
+        end = field(z + h * rights[-1], full(z, step.last))
+        z = z + h / 2 * (rights[-1] + end)
+        states.append(z)
+        lefts.append(end)
+    starts = torch.tensor([step.start for step in fine] + [1.0], dtype=torch.float64)
+    pieces = torch.tensor([0, *(step.last != step.end for step in fine)]).cumsum(0)
+    # A candidate at a kink ends the piece before it and begins the next one.
+    ends_in = pieces - torch.tensor([0, *(step.last != step.end for step in fine)])
+    cost = torch.full((count + 1, count + 1), torch.inf, dtype=torch.float64)
+    ahead, after = torch.stack(states).flatten(1), torch.stack(lefts).flatten(1)
+    for i in range(count):
+        rows = [j for j in range(i + 1, count + 1) if ends_in[j] == pieces[i]]
+        width = (starts[rows] - starts[i])[:, None].to(ahead)
+        slope = rights[i].flatten() if order == 1 else (rights[i].flatten() + after[rows]) / 2
+        cost[i, rows] = (ahead[rows] - ahead[i] - width * slope).square().mean(1).sqrt().double().cpu()
+    return cost
+
+
+def _times(grid: Sequence[Piece]) -> tuple[float, ...]:
+    assert all(a.end <= b.start + 1e-12 for a, b in pairwise(grid))
+    return (*(step.start for step in grid), 1.0)

@@ -1,0 +1,194 @@
+"""A set of samples on disk: blocks by any number of processes, then PNGs, ADM's .npz, a grid and a manifest."""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from lwd.compute.devices import threads
+from lwd.compute.order import order
+from lwd.errors import InputError
+from lwd.images.pictures import png, tile, write_arrays
+from lwd.io.files import atomic_file, changes, read_json, write_bytes, write_json
+from lwd.io.jobs import check_plan, keep_plan, write_once
+from lwd.io.locks import BusyError, alone
+from lwd.sampling.generator import Generator
+from lwd.version import __version__
+
+FORMAT, VERSION = "lwd.samples", 1
+MANIFEST, ARRAYS, IMAGES, GRID, PARTS = "manifest.json", "samples.npz", "images", "grid.png", "parts"
+
+
+def generate(
+    generator: Generator,
+    out: str | os.PathLike[str],
+    rank: int = 0,
+    world: int = 1,
+    progress: Callable[[int], object] | None = None,
+) -> str:
+    """Draw this process's blocks that are not there yet; whoever completes the set puts it together."""
+    generator.check_decoder()
+    job = _Job(generator, Path(out))
+    with threads(generator.settings.threads):
+        if not job.is_complete():
+            solver = job.plan()
+            for number in range(rank, job.blocks, world):
+                if not job.part(number).exists():
+                    job.draw(number, solver)
+                if progress is not None:
+                    progress(len(job.rows(number)))
+    if not job.is_complete() and not job.put_together():
+        return f"rank {rank} of {world}: done; the set is put together when the other processes are"
+    job.sweep()
+    nfe = read_json(job.out / MANIFEST)["nfe"]
+    span = "" if nfe["min"] == nfe["max"] else f" ({nfe['min']} to {nfe['max']})"
+    return f"{job.out}: {generator.settings.count} samples, {nfe['mean']:.4g} evaluations each{span}"
+
+
+@dataclass(frozen=True)
+class _Job:
+    generator: Generator
+    out: Path
+
+    @property
+    def blocks(self) -> int:
+        s = self.generator.settings
+        return -(-s.count // s.batch)
+
+    def rows(self, number: int) -> range:
+        s = self.generator.settings
+        return range(number * s.batch, min((number + 1) * s.batch, s.count))
+
+    def part(self, number: int) -> Path:
+        """Written after a block's pixels; where it is, the block is done."""
+        return self.out / PARTS / f"{number:05}.json"
+
+    def pixels(self, number: int) -> Path:
+        return self.out / PARTS / f"{number:05}.npy"
+
+    def about(self) -> dict[str, Any]:
+        """What decides the result, as it is written down."""
+        g = self.generator
+        settings = asdict(g.settings) | {"labels": list(g.settings.labels), "kinds": list(g.settings.kinds)}
+        if isinstance(g.settings.interval, Mapping):
+            settings["interval"] = {name: list(pair) for name, pair in g.settings.interval.items()}
+        elif g.settings.interval is not None:
+            settings["interval"] = list(g.settings.interval)
+        return {"settings": settings, "device": g.device.type, **g.record}
+
+    def named(self) -> dict[str, Any]:
+        """The same with the names of the directories, which decide nothing."""
+        about = self.about()
+        for key, name in self.generator.names.items():
+            about[key] = {"name": name, **about.get(key, {})}
+        return about
+
+    def is_complete(self) -> bool:
+        """Whether the manifest and what it names are there; one of other settings is refused."""
+        if not (self.out / MANIFEST).exists():
+            return False
+        found = read_json(self.out / MANIFEST)
+        if not isinstance(found, Mapping) or found.get("format") != FORMAT:
+            raise InputError(f"{self.out / MANIFEST} is not a manifest of samples; choose another --out")
+        old = {key: _nameless(found.get(key)) for key in self.about()}
+        if changed := changes(old, self.about()):
+            raise InputError(f"{self.out} holds other samples ({'; '.join(changed)}); choose another --out")
+        files = found.get("files")
+        return isinstance(files, Mapping) and all((self.out / str(name)).exists() for name in files)
+
+    def put_together(self) -> bool:
+        """Finish the set if all its blocks are there and no other process is at it."""
+        if not all(self.part(number).exists() for number in range(self.blocks)):
+            return False
+        try:
+            with alone(self.out):
+                if not self.is_complete():
+                    self.finish()
+        except BusyError:
+            return False
+        return True
+
+    @property
+    def plan_file(self) -> Path:
+        return self.out / PARTS / "plan.json"
+
+    def plan(self) -> dict[str, Any]:
+        """The solver's options; decided once, so that every process and every continuation steps alike."""
+        begun = any((self.out / PARTS).glob("[0-9]*.json"))
+        if not begun and not self.plan_file.exists():
+            for name in (GRID, ARRAYS, IMAGES):
+                if (self.out / name).exists():
+                    raise InputError(f"{self.out / name} is there and not of this set; choose another --out")
+        keep_plan(self.plan_file, self.about(), begun)
+        # Named after the plan: times that were placed for other settings are not taken.
+        key = hashlib.sha256(json.dumps(self.about(), sort_keys=True).encode()).hexdigest()[:8]
+        solved = self.out / PARTS / f"solver-{key}.json"
+        if not solved.exists():
+            write_once(solved, self.generator.solver())
+        return dict(read_json(solved))
+
+    def draw(self, number: int, solver: Mapping[str, Any]) -> None:
+        rows = self.rows(number)
+        pixels, nfe = self.generator.draw(rows.start, rows.stop, solver)
+        check_plan(self.plan_file, self.about())
+        if "png" in self.generator.settings.kinds:
+            for i, picture in zip(rows, pixels, strict=True):
+                write_bytes(self.out / IMAGES / f"{i:06}.png", png(picture))
+        with atomic_file(self.pixels(number)) as file:
+            np.save(file, pixels)
+        write_json(self.part(number), {"nfe": nfe})
+
+    def finish(self) -> None:
+        """The files that need all blocks, and then the manifest."""
+        g = self.generator
+        parts = [np.load(self.pixels(number), mmap_mode="r") for number in range(self.blocks)]
+        files = [GRID]
+        shuffled = order(g.settings.count, g.settings.seed, np.arange(g.settings.count))
+        with atomic_file(self.out / GRID) as file:
+            first = np.concatenate([part[:64] for part in parts[: -(-64 // g.settings.batch)]])[:64]
+            Image.fromarray(tile(first, g.labels())).save(file, "PNG")
+        if "npz" in g.settings.kinds:
+            write_arrays(self.out / ARRAYS, parts, g.settings.batch, shuffled.tolist())
+            files.append(ARRAYS)
+        nfe = [n for number in range(self.blocks) for n in read_json(self.part(number))["nfe"]]
+        about = {"format": FORMAT, "version": VERSION, **self.named(), "solver": self.plan()}
+        about |= {"size": list(parts[0].shape[1:3]), "labels": g.labels(), "order": shuffled.tolist()}
+        about["nfe"] = {"mean": float(np.mean(nfe)), "min": min(nfe), "max": max(nfe)}
+        about["files"] = {name: _sha256(self.out / name) for name in files}
+        if "png" in g.settings.kinds:
+            about["files"][IMAGES] = _folder_sha256(self.out / IMAGES, g.settings.count)
+        about["versions"] = {"lwd": __version__, "torch": torch.__version__}
+        write_json(self.out / MANIFEST, about)
+
+    def sweep(self) -> None:
+        """Remove the blocks and what killed processes left under temporary names."""
+        shutil.rmtree(self.out / PARTS, ignore_errors=True)
+        token = "[0-9a-f]" * 12
+        patterns = [f".{name}.{token}" for name in (MANIFEST, ARRAYS, GRID, "probe")]
+        patterns += [f"{IMAGES}/.[0-9]*.png.{token}", ".lock"]
+        for leftover in (path for pattern in patterns for path in self.out.glob(pattern)):
+            leftover.unlink(missing_ok=True)
+
+
+def _nameless(value: Any) -> Any:
+    return {k: v for k, v in value.items() if k != "name"} if isinstance(value, Mapping) else value
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _folder_sha256(folder: Path, count: int) -> str:
+    whole = hashlib.sha256()
+    for i in range(count):
+        whole.update(f"{i} {_sha256(folder / f'{i:06}.png')}\n".encode())
+    return whole.hexdigest()

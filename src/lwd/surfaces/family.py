@@ -1,0 +1,81 @@
+"""The best curve of a family on loss surfaces: descent from several starts, and curves fitted to others."""
+
+import copy
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from lwd.errors import InputError
+from lwd.objective import FlowObjective
+from lwd.schedule.base import Schedule
+from lwd.schedule.learned import Learnable
+from lwd.surfaces.integral import Surfaces, fit_schedule, path_objective
+
+SHARES = (0.2, 0.7)
+"""Starts between a curve and its family's extreme: from the identity alone a lower curve may not be found."""
+LIMIT = 20.0
+"""rho beyond which a softplus or softmax share is below 1e-8 of another: the curve no longer moves."""
+
+
+def best_curve(
+    family: Learnable, surfaces: Surfaces, objective: FlowObjective, starts: Sequence[Schedule] = ()
+) -> Learnable:
+    """The lowest of the curves found from `family`'s own rho, from between it and the extremes, and from `starts`.
+
+    With weight_gradient="stop" there is no function that descends, only a rule for steps: it is followed from
+    `family`'s own rho alone.
+    """
+    if objective.weight_gradient == "stop":
+        return fit_schedule(family, surfaces, objective)
+    tried: list[Learnable] = [family]
+    tried += [between(family, edge, share) for edge in family.extremes() for share in SHARES]
+    for start in starts:
+        same = isinstance(start, Learnable) and type(start) is type(family) and start.rho.shape == family.rho.shape
+        tried.append(start if same else fitted_to(family, start))  # type: ignore[arg-type]
+    found = [descend(one, surfaces, objective) for one in tried]
+    return min(found, key=lambda one: float(path_objective(one, surfaces, objective).detach()))
+
+
+def descend(schedule: Learnable, surfaces: Surfaces, objective: FlowObjective, steps: int = 80) -> Learnable:
+    """L-BFGS in rho, for objectives whose gradient is that of a function ("exact" and "none"); a frozen copy."""
+    return _minimise(schedule, lambda one: path_objective(one, surfaces, objective), steps)
+
+
+def fitted_to(family: Learnable, curve: Schedule, steps: int = 100) -> Learnable:
+    """The family's curve nearest to another, in the mean square over tau."""
+    if curve.groups != family.groups:
+        raise InputError(f"the curve is for {', '.join(curve.groups)}, the family for {', '.join(family.groups)}")
+    tau = torch.linspace(0, 1, 65, dtype=torch.float64)
+    wanted = curve.times(tau).detach()
+    return _minimise(
+        between(family, family.extreme(), 0.3), lambda one: 100 * (one.times(tau) - wanted).square().mean(), steps
+    )
+
+
+def between(family: Learnable, edge: Learnable, share: float) -> Learnable:
+    """A curve of the family `share` of the way from its own to an edge's."""
+    return family.with_shares(torch.lerp(family.shares().detach(), edge.shares().detach(), share))
+
+
+def _minimise(schedule: Learnable, value: Callable[[Learnable], Tensor], steps: int) -> Learnable:
+    learned = copy.deepcopy(schedule)
+    if not learned.rho.numel():
+        return learned.freeze()
+    learned.rho.requires_grad_(True)
+    optimizer = torch.optim.LBFGS(
+        [learned.rho], max_iter=steps, tolerance_grad=1e-8, tolerance_change=1e-11, line_search_fn="strong_wolfe"
+    )
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        total = value(learned)
+        # A gentle wall: where rho runs off to infinity the curve has long stopped to change.
+        total = total + 1e-6 * (learned.rho.abs() - LIMIT).clamp(min=0).square().sum()
+        total.backward()  # type: ignore[no-untyped-call]
+        return total
+
+    optimizer.step(closure)  # type: ignore[no-untyped-call]
+    if not torch.isfinite(learned.rho).all():
+        return copy.deepcopy(schedule).freeze()
+    return learned.freeze()

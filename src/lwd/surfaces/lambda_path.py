@@ -1,0 +1,179 @@
+"""Every lambda at once: the best curve for each, where it collapses, and which lambda to take."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import torch
+
+from lwd.errors import InputError
+from lwd.objective import FlowObjective
+from lwd.schedule.base import Schedule
+from lwd.schedule.learned import Learnable
+from lwd.surfaces.curvature import predicted_error
+from lwd.surfaces.family import best_curve
+from lwd.surfaces.integral import Surfaces, path_terms
+from lwd.surfaces.optimum import NODES, GlobalOptimum
+from lwd.surfaces.table import GridSurfaces
+from lwd.surfaces.verdict import judge
+
+LAMBDAS = tuple(round(10 ** (-3.5 + k / 5), 6) for k in range(16))
+"""0.0003 to 0.3."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """The best curve for one lambda: its objective, its flow loss and kinetic energy, whether it collapsed."""
+
+    kinetic: float
+    schedule: Learnable
+    objective: float
+    flow: float
+    energy: float
+    """R_kin itself, not multiplied with lambda."""
+    collapsed: bool
+    floor: float | None = None
+    """The objective of the global optimum over monotone paths, for two groups."""
+    error: float | None = None
+    """The predicted discretisation error, where a number of steps was given."""
+
+
+@dataclass(frozen=True)
+class LambdaPath:
+    """Points by rising lambda, and the two choices: the weakest stable lambda, and the one for so many steps."""
+
+    points: Sequence[Point]
+    threshold: float | None
+    """Below it the curve collapses; None if none of the lambdas did."""
+    weakest: Point | None
+    """The paper's rule: the weakest lambda above the threshold."""
+    chosen: Point | None = None
+    """The second rule: the weakest stable lambda whose predicted error is within the tolerance."""
+
+
+def solve_for(
+    kinetic: float,
+    family: Learnable,
+    surfaces: Surfaces,
+    objective: FlowObjective,
+    starts: Sequence[Schedule] = (),
+    optimum: GlobalOptimum | None = None,
+) -> Point:
+    """The best curve for one lambda; with the global optimum it also begins there, and is compared with it."""
+    objective = replace(objective, kinetic=kinetic)
+    floor = optimum(kinetic) if optimum is not None else None
+    starts = starts if floor is None else [*starts, floor]
+    schedule = best_curve(family, surfaces, objective, starts)
+    flow, regulariser = (float(term.detach()) for term in path_terms(schedule, surfaces, objective))
+    unit = replace(objective, kinetic=1.0)
+    energy = float(path_terms(schedule, surfaces, unit)[1].detach())
+    lowest = None
+    if floor is not None:
+        lowest = float(sum(term.detach() for term in path_terms(floor, surfaces, objective, NODES)))
+    return Point(kinetic, schedule, flow + regulariser, flow, energy, judge(schedule).word == "collapsed", lowest)
+
+
+def lambda_path(
+    family: Learnable,
+    surfaces: Surfaces,
+    objective: FlowObjective,
+    lambdas: Sequence[float] = LAMBDAS,
+    steps: int | None = None,
+    tolerance: float = 0.05,
+    order: int = 2,
+    scale: float = 1.0,
+    floor: bool = True,
+    progress: Callable[[int], object] | None = None,
+) -> LambdaPath:
+    """Solve for every lambda, from the strongest to the weakest and back, each beginning with its neighbour's curve.
+
+    steps: also predict the error of a sampler of this order with so many steps, times `scale`, and choose by it.
+    """
+    wanted = sorted({float(value) for value in lambdas})
+    if not wanted or not wanted[0] >= 0:
+        raise InputError(f"lambdas are numbers >= 0, got {list(lambdas)[:5]}")
+    if steps is not None:
+        check_prediction(surfaces, steps, order)
+    found: dict[float, Point] = {}
+    lead = getattr(family, "lead", None)
+    optimum = GlobalOptimum(surfaces, objective, lead=lead) if floor and len(objective.layout) == 2 else None
+    for kinetic in reversed(wanted):
+        near = [min(found.items())[1].schedule] if found else []
+        found[kinetic] = solve_for(kinetic, family, surfaces, objective, near, optimum)
+        if progress is not None:
+            progress(1)
+    if objective.weight_gradient != "stop":
+        for weaker, kinetic in pairwise(wanted):
+            again = best_curve(found[weaker].schedule, surfaces, replace(objective, kinetic=kinetic))
+            found[kinetic] = _better(found[kinetic], again, surfaces, objective)
+    points = [found[kinetic] for kinetic in wanted]
+    threshold, points = _threshold(points, family, surfaces, objective, optimum)
+    if steps is not None:
+        points = [_with_error(point, surfaces, objective, steps, order, scale) for point in points]
+    stable = [point for point in points if not point.collapsed and (threshold is None or point.kinetic >= threshold)]
+    weakest = stable[0] if stable else None
+    return LambdaPath(points, threshold, weakest, choose(stable, tolerance) if steps is not None else None)
+
+
+def _better(point: Point, other: Learnable, surfaces: Surfaces, objective: FlowObjective) -> Point:
+    flow, regulariser = (
+        float(term.detach()) for term in path_terms(other, surfaces, replace(objective, kinetic=point.kinetic))
+    )
+    if flow + regulariser >= point.objective - 1e-9:
+        return point
+    energy = float(path_terms(other, surfaces, replace(objective, kinetic=1.0))[1].detach())
+    collapsed = judge(other).word == "collapsed"
+    return replace(point, schedule=other, objective=flow + regulariser, flow=flow, energy=energy, collapsed=collapsed)
+
+
+def _threshold(
+    points: list[Point],
+    family: Learnable,
+    surfaces: Surfaces,
+    objective: FlowObjective,
+    optimum: GlobalOptimum | None,
+) -> tuple[float | None, list[Point]]:
+    """The largest lambda that collapses, to 2%, by bisection; the points that were tried on the way join the path."""
+    collapsed = [point for point in points if point.collapsed]
+    if not collapsed:
+        return None, points
+    low = collapsed[-1]
+    above = [point for point in points if point.kinetic > low.kinetic]
+    if not above:
+        return low.kinetic, points
+    high = above[0]
+    while high.kinetic > 1.02 * max(low.kinetic, 1e-6):
+        middle = (max(low.kinetic, 1e-6) * high.kinetic) ** 0.5
+        point = solve_for(middle, family, surfaces, objective, [low.schedule, high.schedule], optimum)
+        points = sorted([*points, point], key=lambda one: one.kinetic)
+        low, high = (point, high) if point.collapsed else (low, point)
+    return high.kinetic, points
+
+
+def _with_error(
+    point: Point, surfaces: Surfaces, objective: FlowObjective, steps: int, order: int, scale: float
+) -> Point:
+    assert isinstance(surfaces, GridSurfaces)
+    return replace(point, error=predicted_error(point.schedule, surfaces, objective.layout, steps, order, scale=scale))
+
+
+def check_prediction(surfaces: Surfaces, steps: int, order: int) -> None:
+    """Before anything is solved: whether a sampler's error can be predicted."""
+    if not isinstance(surfaces, GridSurfaces) or surfaces.bends is None:
+        raise InputError("a sampler's error is predicted for two groups, from surfaces with bends; leave --steps out")
+    if steps < 1 or order not in (1, 2):
+        raise InputError(f"--steps is at least 1 and --order 1 or 2, got {steps} and {order}")
+
+
+def choose(stable: Sequence[Point], tolerance: float) -> Point | None:
+    """The weakest lambda whose predicted error is within the tolerance; if none is, the one with the least error."""
+    good = [point for point in stable if point.error is not None and point.error <= tolerance]
+    if good:
+        return good[0]
+    return min(stable, key=lambda point: point.error or 0.0) if stable else None
+
+
+def largest_gap(one: Schedule, other: Schedule, points: int = 201) -> float:
+    """Sup norm of the difference of two schedules' clocks over tau."""
+    tau = torch.linspace(0, 1, points, dtype=torch.float64)
+    return float((one.times(tau) - other.times(tau)).detach().abs().max())

@@ -1,0 +1,108 @@
+"""Where a run computes: one process or many, started by nothing, torchrun or accelerate launch."""
+
+import os
+from contextlib import AbstractContextManager, nullcontext
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from lwd.errors import InputError
+
+
+class Devices:
+    """The processes of a run. Accelerate finds the launcher, the device and the precision, and wraps for DDP."""
+
+    def __init__(self, precision: str = "auto", parallel: str = "ddp", cpu: bool = False) -> None:
+        from accelerate import Accelerator
+        from accelerate.utils import InitProcessGroupKwargs
+
+        # `accelerate launch --use_fsdp` asks for sharding by this variable; it is ours to act on (see wrap).
+        asked = os.environ.pop("ACCELERATE_USE_FSDP", "false").lower() == "true"
+        self.parallel = "fsdp2" if asked else parallel
+        found = torch.accelerator.current_accelerator()
+        cpu = cpu or found is None or found.type == "mps"  # Apple's has no float64, which times and rho need
+        mixed = {"auto": "no" if cpu else "bf16", "fp32": "no", "bf16": "bf16"}[precision]
+        # The others wait while the main process writes and hashes a checkpoint of many gigabytes.
+        patience = InitProcessGroupKwargs(timeout=timedelta(hours=2))
+        self.accelerator = Accelerator(mixed_precision=mixed, cpu=cpu, kwargs_handlers=[patience])
+        self.rank, self.world = self.accelerator.process_index, self.accelerator.num_processes
+        self.device: torch.device = self.accelerator.device
+        self.main = self.rank == 0
+        if self.parallel == "fsdp2" and self.world == 1:
+            raise InputError("fsdp2 shards over several processes; start with torchrun --nproc-per-node N")
+
+    def wrap(self, network: nn.Module) -> nn.Module:
+        """The network ready for this many processes."""
+        network = network.to(self.device)
+        if self.world == 1:
+            return network
+        if self.parallel == "fsdp2":
+            return self._shard(network)
+        wrapped: nn.Module = self.accelerator.prepare_model(network)
+        return wrapped
+
+    def _shard(self, network: nn.Module) -> nn.Module:
+        # torch's own FSDP2: accelerate's needs a GPU, and this is all that it would do for us.
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+
+        mesh = init_device_mesh(self.device.type, (self.world,))
+        for block in getattr(network, "blocks", ()):
+            fully_shard(block, mesh=mesh)
+        fully_shard(network, mesh=mesh)  # in place
+        return network
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        return self.accelerator.autocast()
+
+    def partial(self, wrapped: nn.Module, last: bool) -> AbstractContextManager[Any]:
+        """Gradients of all but the last part of an accumulated batch stay on their process."""
+        if self.world == 1:
+            return nullcontext()
+        if self.parallel == "fsdp2":
+            wrapped.set_requires_gradient_sync(last)  # type: ignore[operator]
+            return nullcontext()
+        return nullcontext() if last else wrapped.no_sync()  # type: ignore[operator]
+
+    def mean(self, value: Tensor) -> Tensor:
+        """The mean over processes (bit-equal on all of them)."""
+        return value if self.world == 1 else self.accelerator.reduce(value, "mean")
+
+    def any(self, flag: bool) -> bool:
+        """Whether any process says yes: all must agree before one leaves the loop."""
+        if self.world == 1:
+            return flag
+        return bool(self.accelerator.reduce(torch.tensor(float(flag), device=self.device), "sum") > 0)
+
+    def from_main(self, number: int) -> int:
+        """The main process's number, on every process."""
+        if self.world == 1:
+            return number
+        mine = torch.tensor(int(number) if self.main else 0, dtype=torch.int64, device=self.device)
+        return int(self.accelerator.reduce(mine, "sum"))
+
+    def wait(self) -> None:
+        self.accelerator.wait_for_everyone()
+
+
+def full_copy(tensor: Tensor, keep: bool = True) -> Tensor:
+    """The full tensor behind a shard (all processes must ask together), or the tensor itself; on the CPU.
+
+    keep: whether this process wants it; others take part in the gathering and keep nothing.
+    """
+    full = tensor.detach()
+    full = full.full_tensor() if isinstance(full, DTensor) else full
+    return full.cpu() if keep else torch.empty(0)
+
+
+@torch.no_grad()
+def copy_into(target: Tensor, value: Tensor) -> None:
+    """Copy a full tensor into a parameter or its shard."""
+    if isinstance(target, DTensor):
+        source = distribute_tensor(value.to(target.device, target.dtype), target.device_mesh, target.placements)
+        target.copy_(source)
+    else:
+        target.copy_(value)

@@ -1,0 +1,120 @@
+"""What a run writes down: metrics as JSON lines, trackers, a progress line."""
+
+import json
+import sys
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lwd.errors import InputError
+from lwd.io.files import write_bytes
+from lwd.training.devices import Devices
+
+METRICS = "metrics.jsonl"
+
+
+class Averages:
+    """Means of loss terms over the steps since the last line; numbers stay on the device until they are read."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, Tensor] = {}
+        self.count = 0
+
+    def add(self, terms: Mapping[str, Tensor], share: float = 1.0) -> None:
+        for name, value in terms.items():
+            value = value.detach().double() * share
+            self.sums[name] = self.sums[name] + value if name in self.sums else value
+
+    def means(self, devices: Devices) -> dict[str, float]:
+        """The means by name, over all processes."""
+        found = self.sums_over(devices)
+        return {name: value / max(self.count, 1) for name, value in found["sums"].items()}
+
+    def sums_over(self, devices: Devices) -> dict[str, Any]:
+        """The sums as plain numbers, averaged over processes in one exchange: for logs and checkpoints."""
+        if not self.sums:
+            return {"count": self.count, "sums": {}}
+        values = devices.mean(torch.stack([value.double().to(devices.device) for value in self.sums.values()]))
+        return {"count": self.count, "sums": dict(zip(self.sums, values.tolist(), strict=True))}
+
+    @classmethod
+    def of(cls, saved: Any, devices: Devices) -> "Averages":
+        """Take up the sums of a checkpoint, so that the next line is the one of an undisturbed run."""
+        averages = cls()
+        if isinstance(saved, Mapping):
+            averages.count = int(saved["count"])
+            options: Any = {"dtype": torch.float64, "device": devices.device}
+            averages.sums = {name: torch.tensor(value, **options) for name, value in saved["sums"].items()}
+        return averages
+
+
+class Journal:
+    """metrics.jsonl always, TensorBoard if it is installed, W&B if asked for; only the main process writes."""
+
+    def __init__(self, out: Path, devices: Devices, config: Mapping[str, Any], wandb: bool = False) -> None:
+        self.path, self.main = out / METRICS, devices.main
+        self.trackers: list[Any] = []
+        if not self.main:
+            return
+        if find_spec("tensorboard"):
+            from torch.utils.tensorboard import SummaryWriter
+
+            self.trackers.append(SummaryWriter(str(out / "tensorboard")))
+        if wandb:
+            if not find_spec("wandb"):
+                raise InputError("--wandb needs wandb; install it with: pip install wandb")
+            from accelerate.tracking import WandBTracker
+
+            self.trackers.append(WandBTracker("lwd", dir=str(out)))
+            self.trackers[-1].start()
+            self.trackers[-1].store_init_configuration(dict(config))
+
+    def rewind(self, step: int) -> None:
+        """Forget lines after `step` (a resumed run writes them again), and a line that was cut short."""
+        if self.main and self.path.exists():
+            lines = [line for line in read_metrics(self.path) if line.get("step", 0) <= step]
+            write_bytes(self.path, "".join(json.dumps(line) + "\n" for line in lines).encode())
+
+    def write(self, step: int, numbers: Mapping[str, float]) -> None:
+        if not self.main:
+            return
+        try:
+            with self.path.open("a") as file:
+                file.write(json.dumps({"step": step} | dict(numbers)) + "\n")
+        except OSError as error:
+            raise InputError(f"cannot write {self.path}: {error.strerror or error}") from error
+        for tracker in self.trackers:
+            if hasattr(tracker, "add_scalar"):
+                for name, value in numbers.items():
+                    tracker.add_scalar(name, value, step)
+            else:
+                tracker.log(dict(numbers), step=step)
+
+    def say(self, text: str) -> None:
+        if self.main:
+            print(text, file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        for tracker in self.trackers:
+            tracker.close() if hasattr(tracker, "add_scalar") else tracker.finish()
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The lines of a metrics file; one that was cut short by a kill is left out."""
+    try:
+        text = path.read_text(errors="replace")
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+    lines = []
+    for line in text.splitlines():
+        try:
+            value = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(value, dict):
+            lines.append(value)
+    return lines

@@ -1,0 +1,125 @@
+"""The state of a run as tensors by name, and back: the same for any number of processes."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lwd.errors import InputError
+from lwd.io.tensors import mismatches
+from lwd.training.config import Config
+from lwd.training.devices import copy_into, full_copy
+from lwd.training.rho import RhoProbe
+from lwd.training.state import Saved
+
+MOMENTS = ("exp_avg", "exp_avg_sq")
+FREE = {
+    "run": "steps accumulate precision parallel log_every save_every keep_last keep_every sample_every max_bad "
+    "max_rollbacks",
+    "network": "recompute compile",
+    "probe": "steps points samples",
+}
+"""Settings that may change when a run is continued: how long, and how it computes (precision: its rounding)."""
+
+
+def of_network(
+    names: Sequence[str], weights: Sequence[Tensor], optimizer: torch.optim.Optimizer, keep: bool = True
+) -> dict[str, Tensor]:
+    """Weights and Adam's moments, whole (all processes must ask together; `keep` says whether this one wants them)."""
+    tensors: dict[str, Tensor] = {}
+    for name, weight in zip(names, weights, strict=True):
+        tensors[f"weights.{name}"] = full_copy(weight, keep)
+        if weight in optimizer.state:
+            tensors |= {f"{key}.{name}": full_copy(optimizer.state[weight][key], keep) for key in MOMENTS}
+    return tensors
+
+
+def restore_network(
+    found: Saved,
+    names: Sequence[str],
+    weights: Sequence[Tensor],
+    shadow: Sequence[Tensor],
+    optimizer: torch.optim.Optimizer,
+) -> None:
+    """Put a checkpoint's weights, average and moments in place, after all of them were checked."""
+    count = int(found.state["updates"])
+    shapes = {name: tuple(weight.shape) for name, weight in zip(names, weights, strict=True)}
+    wanted = {f"weights.{name}": shape for name, shape in shapes.items()}
+    # A weight that never had a gradient has no moments.
+    moved = {name for name in shapes if f"{MOMENTS[0]}.{name}" in found.tensors}
+    wanted |= {f"{key}.{name}": shapes[name] for name in moved for key in MOMENTS}
+    given = {name: tensor for name, tensor in found.tensors.items() if not name.startswith("rho")}
+    problems = mismatches(wanted, given) + mismatches(shapes, found.average)
+    if problems:
+        raise InputError(f"{found.path} does not fit this network: " + "; ".join(problems))
+    for name, weight, average in zip(names, weights, shadow, strict=True):
+        copy_into(weight, found.tensors[f"weights.{name}"])
+        copy_into(average, found.average[name])
+        optimizer.state.pop(weight, None)
+        if count and name in moved:
+            entry = {key: torch.zeros_like(weight.detach()) for key in MOMENTS}
+            for key in MOMENTS:
+                copy_into(entry[key], found.tensors[f"{key}.{name}"])
+            step = torch.tensor(float(count))
+            optimizer.state[weight] = entry | {
+                "step": step.to(weight.device) if optimizer.defaults.get("fused") else step
+            }
+
+
+def of_rho(probe: RhoProbe) -> dict[str, Tensor]:
+    """rho, its moments, its mean and its trace."""
+    rho = probe.schedule.rho
+    tensors = {"rho": full_copy(rho), "rho.trace": torch.tensor([row for _, row in probe.trace], dtype=torch.float64)}
+    tensors["rho.steps"] = torch.tensor([step for step, _ in probe.trace], dtype=torch.int64)
+    if rho in probe.optimizer.state:
+        tensors |= {f"rho.{key}": full_copy(probe.optimizer.state[rho][key]) for key in MOMENTS}
+    if probe.average.mean is not None:
+        tensors["rho.mean"] = full_copy(probe.average.mean)
+    return tensors
+
+
+def restore_rho(found: Saved, probe: RhoProbe) -> None:
+    """The inverse of `of_rho`."""
+    rho = probe.schedule.rho
+    problems = mismatches({"rho": tuple(rho.shape)}, {k: t for k, t in found.tensors.items() if k == "rho"})
+    if problems:
+        raise InputError(f"{found.path} is no checkpoint of this probe: " + "; ".join(problems))
+    copy_into(rho, found.tensors["rho"])
+    count = int(found.state["rho updates"])
+    probe.optimizer.state.pop(rho, None)
+    if count:
+        entry = {key: found.tensors[f"rho.{key}"].to(rho.device) for key in MOMENTS}
+        probe.optimizer.state[rho] = entry | {"step": torch.tensor(float(count))}
+    mean = found.tensors.get("rho.mean")
+    probe.average.count = int(found.state["averaged"])
+    probe.average.mean = None if mean is None else mean.to(rho.device)
+    steps, rows = found.tensors["rho.steps"].tolist(), found.tensors["rho.trace"].tolist()
+    probe.trace = list(zip(steps, rows, strict=True))
+
+
+def updates(optimizer: torch.optim.Optimizer) -> int:
+    """How many steps an AdamW has made."""
+    return max((int(entry["step"]) for entry in optimizer.state.values()), default=0)
+
+
+def check_same_run(found: Saved, config: Config, about: Mapping[str, Any], probe: bool) -> None:
+    """Refuse to continue with settings, a schedule or data that would make it another run."""
+    changed = differences(dict(found.state.get("config", {})), config, probe)
+    changed += [f"the {key}" for key, value in about.items() if found.state.get(key) != value]
+    if changed:
+        raise InputError(f"{found.path} was made with other settings: {', '.join(changed)}; choose another --out")
+
+
+def differences(old: Mapping[str, Any], config: Config, probe: bool) -> list[str]:
+    """Settings in which a run's recorded configuration differs so that its numbers would."""
+    changed, mine = [], config.to_dict()
+    for section in ("network", "objective", "optimizer", "run", *(("probe",) if probe else ())):
+        for key, value in mine[section].items():
+            before = dict(old.get(section, {})).get(key, value)
+            if key not in FREE.get(section, "").split() and before != value:
+                changed.append(f"{section}.{key} ({before} -> {value})")
+    steps = dict(old.get("run", {})).get("steps")
+    if config.optimizer.decay == "cosine" and steps != config.run.steps:
+        changed.append(f"run.steps, which the cosine decay needs ({steps} -> {config.run.steps})")
+    return changed

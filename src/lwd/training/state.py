@@ -1,0 +1,127 @@
+"""Training checkpoints on disk: written aside, checksummed, renamed; found, verified and pruned."""
+
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from lwd.errors import InputError
+from lwd.io.files import atomic_directory, read_json, sha256, write_bytes, write_json
+from lwd.io.tensors import read_safetensors, write_safetensors
+
+FORMAT = "lwd.training"
+VERSION = 1
+STATE, TENSORS, MODEL, LATEST = "state.json", "training.safetensors", "model.safetensors", "latest"
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A verified checkpoint: its directory, its numbers, its tensors by name, and the averaged weights."""
+
+    path: Path
+    state: Mapping[str, Any]
+    tensors: Mapping[str, Tensor]
+    average: Mapping[str, Tensor]
+
+    @property
+    def step(self) -> int:
+        return int(self.state["step"])
+
+
+@contextmanager
+def writing(folder: Path, step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> Iterator[Path]:
+    """Write one checkpoint; the block adds model.safetensors, and more.
+
+    It appears whole under its name, and only then `latest` moves.
+    """
+    path = folder / f"{step:08}"
+    with atomic_directory(path, replace=True) as aside:
+        write_safetensors(aside / TENSORS, tensors)
+        yield aside
+        sums = {file.name: sha256(file) for file in sorted(aside.iterdir())}
+        write_json(aside / STATE, {"format": FORMAT, "version": VERSION, "step": step, "sha256": sums} | dict(state))
+        # What makes the directory one of ours, so that an older one of the same step may be replaced.
+        if not (aside / "config.json").exists():
+            write_json(aside / "config.json", {"format": FORMAT, "version": VERSION})
+    write_bytes(folder / LATEST, path.name.encode())
+
+
+def candidates(folder: Path) -> list[Path]:
+    """Checkpoint directories, best first: the one that `latest` names, then the others from new to old."""
+    found = sorted((p for p in folder.glob("[0-9]*") if p.is_dir() and p.name.isdecimal()), reverse=True)
+    try:
+        named = folder / (folder / LATEST).read_text(errors="replace").strip()
+    except OSError:
+        return found
+    return [named, *(p for p in found if p != named)] if named in found else found
+
+
+def newest(folder: Path, warn: Callable[[str], object]) -> Saved | None:
+    """The newest whole checkpoint; damaged ones are put aside, with a message. None where there never was one."""
+    problems: list[tuple[Path, str]] = []
+    for path in candidates(folder):
+        try:
+            found = read(path)
+        except InputError as error:
+            problems.append((path, str(error)))
+            continue
+        for damaged, reason in problems:
+            warn(f"skipped a damaged checkpoint: {reason}")
+            with suppress(OSError):
+                os.replace(damaged, damaged.parent / f"damaged-{damaged.name}-{secrets.token_hex(3)}")
+        return found
+    if problems:
+        reasons = "; ".join(reason for _, reason in problems[:3])
+        raise InputError(f"none of the checkpoints in {folder} can be read ({reasons}); move it away to start anew")
+    return None
+
+
+def read(path: Path, verify: bool = True) -> Saved:
+    """Read one checkpoint and verify every file of it (processes beside the main one need not do that again)."""
+    state = read_json(path / STATE)
+    if not isinstance(state, Mapping) or state.get("format") != FORMAT or state.get("version") != VERSION:
+        raise InputError(f'{path / STATE} is not a training checkpoint ("format" {FORMAT}, "version" {VERSION})')
+    sums = state.get("sha256")
+    if not isinstance(sums, Mapping) or not {TENSORS, MODEL} <= set(sums) or not isinstance(state.get("step"), int):
+        raise InputError(f"{path / STATE} lacks its step or checksums")
+    for name, expected in sums.items() if verify else ():
+        file = path / Path(str(name)).name
+        if not file.is_file():
+            raise InputError(f"{file} is missing")
+        if sha256(file) != expected:
+            raise InputError(f"{file} was changed or truncated: its checksum is not the recorded one")
+    return Saved(path, state, read_safetensors(path / TENSORS), read_safetensors(path / MODEL))
+
+
+def prune(folder: Path, keep_last: int, keep_every: int) -> None:
+    """Remove old checkpoints: the last `keep_last` stay, and every one at a multiple of `keep_every`."""
+    kept = (folder / LATEST).read_text(errors="replace").strip() if (folder / LATEST).exists() else ""
+    for path in sorted((p for p in folder.glob("[0-9]*") if p.name.isdecimal()), reverse=True)[keep_last:]:
+        if path.name == kept:
+            continue
+        if not keep_every or int(path.name) % keep_every or int(path.name) == 0:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def sweep(folder: Path) -> None:
+    """Remove what a killed process left under temporary names."""
+    for leftover in folder.glob(".[0-9]*.*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+
+
+def check_space(folder: Path, size: int) -> None:
+    """Refuse to start where one checkpoint of `size` bytes does not fit."""
+    free = shutil.disk_usage(_existing(folder)).free
+    if free < size:
+        raise InputError(f"{folder} has {free / 1e9:.2f} GB free; one checkpoint needs {size / 1e9:.2f} GB")
+
+
+def _existing(path: Path) -> Path:
+    path = Path(os.path.abspath(path))
+    return path if path.exists() else _existing(path.parent)

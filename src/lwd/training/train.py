@@ -1,0 +1,120 @@
+"""Stage II: train the final denoiser under a fixed schedule; and what both stages set up in the same way."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from lwd.checkpoints.directory import locate
+from lwd.errors import InputError
+from lwd.io.files import model_digest
+from lwd.io.tensors import mismatches, read_safetensors
+from lwd.latents.base import Latents
+from lwd.latents.reader import LatentReader
+from lwd.latents.shards import FEATURES
+from lwd.models.lightningdit import LightningDiT, LightningDiTConfig
+from lwd.objective import FlowObjective
+from lwd.schedule.io import parse_schedule, read_provenance
+from lwd.schedule.learned import Learnable
+from lwd.training.config import Config, load_config, with_changes
+from lwd.training.trainer import Outcome, RunOptions, Task, Trainer, prepare
+from lwd.version import __version__
+
+Data = Latents | str | os.PathLike[str]
+"""Latents in memory, an open reader, or a directory of shards."""
+
+
+def train(
+    config: Config | str,
+    data: Data,
+    out: str | os.PathLike[str],
+    options: RunOptions | None = None,
+    init_from: str | os.PathLike[str] | None = None,
+) -> Outcome:
+    """Train a denoiser under config.schedule and keep it in `out`; run again to continue after an interruption.
+
+    config: a configuration, or a preset's name. data: a directory of shards, or latents in memory.
+    init_from: a checkpoint whose weights a new run starts with, such as a surface probe's.
+
+    Example:
+        >>> latents, labels = torch.randn(64, 6, 4, 4), torch.arange(64) % 2
+        >>> data = lwd.MemoryReader(latents, labels, lwd.Layout.of(texture=4, semantic=2))
+        >>> changes = ["run.steps=2", "run.batch=8", "network.depth=1", "network.width=16", "network.heads=2"]
+        >>> config = lwd.load_config("cifar-small", [*changes, "schedule=offset:0.3"])
+        >>> lwd.train(config, data, "runs/example").finished
+        True
+        >>> lwd.load("runs/example").schedule
+        Offset(delta=0.3, groups=('texture', 'semantic'), lead='semantic')
+    """
+    config = load_config(config) if isinstance(config, str) else config
+    options, devices = prepare(options, config)
+    data = open_data(data, config)
+    if not config.schedule:
+        raise InputError(
+            "training needs a schedule: a file written by a probe, offset:0.3 or synchronous", argument="schedule"
+        )
+    schedule = parse_schedule(config.schedule, data.layout.names)
+    if isinstance(schedule, Learnable):
+        schedule = schedule.freeze().to(devices.device)
+    o = config.objective
+    objective = FlowObjective(data.layout, o.weights, o.reduction, o.weight_gradient, cosine=o.cosine, align=o.align)
+    if not o.align:  # a projector that nothing trains would only be carried along
+        config = with_changes(config, network={"tap": 0})
+    about: dict[str, Any] = {"by": "lwd train", "preset": config.name, "data": data.fingerprint}
+    about |= {"seed": config.run.seed, "versions": versions(), "schedule": read_provenance(config.schedule)}
+    network = options.network or build_network(config, data)
+    if init_from is not None:
+        about["init_from"] = load_into(network, init_from)
+    task = Task(network, objective, schedule, provenance=about)
+    return Trainer(config, data, out, task, options).run()
+
+
+def open_data(data: Data, config: Config, groups: Sequence[str] | None = None) -> Latents:
+    """The shards of a directory, with alignment features if the objective needs them; latents pass through."""
+    if not isinstance(data, str | os.PathLike):
+        return data
+    try:
+        return LatentReader(data, groups=groups, features=config.objective.align > 0)
+    except InputError as error:
+        if FEATURES not in str(error):
+            raise
+        raise InputError(f"{error}; alignment needs features: encode them, or set objective.align=0") from error
+
+
+def build_network(config: Config, data: Latents) -> LightningDiT:
+    """The configured network for these data, initialised from the run's seed."""
+    n = config.network
+    changes: dict[str, Any] = {"classes": data.classes, "grid": data.size, "null_row": config.run.label_drop > 0}
+    changes |= {"tap": n.tap, "projector_width": n.projector_width}
+    if isinstance(data, LatentReader) and data.features:
+        changes["features"] = data.shards[0].entries[FEATURES].shape[1]
+    if n.size:
+        network = LightningDiTConfig.of(n.size, data.layout, **changes)
+    else:
+        network = LightningDiTConfig(data.layout, n.depth, n.width, n.heads, patch=n.patch, **changes)
+    torch.manual_seed(config.run.seed)
+    return LightningDiT(network, n.recompute, n.compile)
+
+
+def load_into(network: torch.nn.Module, source: str | os.PathLike[str]) -> str:
+    """Copy a checkpoint's weights into a network of the same shape; its digest. A projector may be missing."""
+    directory = locate(source)
+    if not (directory / "model.safetensors").exists():
+        raise InputError(
+            f"{directory}/model.safetensors does not exist; start from the directory of a probe or training",
+            argument="init_from",
+        )
+    weights = read_safetensors(directory / "model.safetensors")
+    shapes = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
+    own = {name: shape for name, shape in shapes.items() if not name.startswith("repa_projector") or name in weights}
+    problems = mismatches(own, {name: tensor for name, tensor in weights.items() if name in own or name not in shapes})
+    if problems:
+        raise InputError(f"{directory} does not fit this network: " + "; ".join(problems))
+    network.load_state_dict(weights, strict=False)
+    return model_digest(directory)
+
+
+def versions() -> dict[str, str]:
+    """What computed a result."""
+    return {"lwd": __version__, "torch": torch.__version__}

@@ -1,0 +1,355 @@
+"""The loop of both stages: draw, step, guard, average, write down, save; killed at any moment, it goes on."""
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from math import cos, pi
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from lwd.checkpoints.directory import write_checkpoint
+from lwd.compute.order import mix
+from lwd.errors import InputError
+from lwd.io.files import check_writable, write_json
+from lwd.io.locks import alone
+from lwd.io.tensors import write_safetensors
+from lwd.latents.base import Latents
+from lwd.latents.reader import Batch
+from lwd.models.lightningdit import LightningDiT
+from lwd.objective import FlowObjective, Losses
+from lwd.path import interpolate
+from lwd.representations.encoders import resize_map
+from lwd.schedule.base import Schedule
+from lwd.schedule.fixed import Synchronous
+from lwd.training import snapshot, state
+from lwd.training.config import Config
+from lwd.training.devices import Devices, full_copy
+from lwd.training.draws import Draws, draw
+from lwd.training.ema import EMA
+from lwd.training.interrupts import interrupts
+from lwd.training.journal import Averages, Journal
+from lwd.training.rho import RhoProbe
+from lwd.version import __version__
+
+CHECKPOINTS = "checkpoints"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended: finished, or interrupted with everything saved."""
+
+    step: int
+    finished: bool
+    skipped: int
+    """Steps left out because a loss or gradient was not finite."""
+
+
+OnStep = Callable[["Trainer"], object]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a run learns. With `rho` the schedule learns too (Stage I); without it the schedule is fixed (Stage II).
+
+    Without a schedule every group draws its own local time: the denoiser then suits any schedule.
+    """
+
+    network: nn.Module
+    objective: FlowObjective
+    schedule: Schedule | None
+    rho: RhoProbe | None = None
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    """Kept with every checkpoint."""
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How a run computes and whom it tells; nothing here changes its numbers, except a network of your own."""
+
+    devices: Devices | None = None
+    """Processes and device; by default what the launcher and config.run say."""
+    on_step: OnStep | None = None
+    """Called after each step."""
+    after_save: Callable[[Path, int], object] | None = None
+    """Called by the main process with each checkpoint's directory and step."""
+    on_table: Callable[[int], object] | None = None
+    """Called with the number of images whenever a surface probe has tabulated some."""
+    wandb: bool = False
+    network: nn.Module | None = None
+    """A denoiser of your own, in place of the configured LightningDiT."""
+
+
+def prepare(options: RunOptions | None, config: Config) -> tuple[RunOptions, Devices]:
+    """The options with their devices, by default those of the launcher and config.run."""
+    options = options or RunOptions()
+    devices = options.devices or Devices(config.run.precision, config.run.parallel)
+    return replace(options, devices=devices), devices
+
+
+class Trainer:
+    """One run in one directory."""
+
+    def __init__(
+        self, config: Config, data: Latents, out: str | os.PathLike[str], task: Task, options: RunOptions | None = None
+    ) -> None:
+        self.options, self.devices = prepare(options, config)
+        self.config, self.data, self.out = config, data, Path(out)
+        self.schedule, self.objective, self.probe, self.inner = task.schedule, task.objective, task.rho, task.network
+        self.provenance = dict(task.provenance)
+        self.parts = config.run.accumulate
+        if config.run.batch % (self.devices.world * self.parts):
+            raise InputError(
+                f"run.batch {config.run.batch} cannot be shared by {self.devices.world} processes x {self.parts} parts"
+            )
+        self._prepare_folder(self.inner)
+        self.network = self.devices.wrap(self.inner)
+        self.names = [name for name, _ in self.inner.named_parameters()]
+        self.weights = [parameter for _, parameter in self.inner.named_parameters()]
+        self.optimizer = self._adamw()
+        self.ema = EMA(self.weights, config.optimizer.ema, config.optimizer.ema_warmup)
+        self.step, self.bad, self.skipped, self.rollbacks = 0, 0, 0, 0
+        self.journal = Journal(self.out, self.devices, config.to_dict(), self.options.wandb)
+        self.averages = Averages()
+        self.last_line: dict[str, float] = {}
+        self._ahead: tuple[tuple[int, int], Future[list[Batch]]] | None = None
+        self._reader = ThreadPoolExecutor(1)
+
+    def _prepare_folder(self, network: nn.Module) -> None:
+        size = sum(p.numel() * p.element_size() for p in network.parameters())
+        if self.devices.main:
+            check_writable(self.out)
+            state.check_space(self.out, 5 * size)  # weights, EMA, two moments, and some air
+
+    def _adamw(self) -> torch.optim.AdamW:
+        o = self.config.optimizer
+        sharded = any(isinstance(weight, DTensor) for weight in self.weights)
+        return torch.optim.AdamW(
+            self.weights, lr=o.lr, betas=(o.beta1, o.beta2), weight_decay=o.weight_decay, fused=not sharded
+        )
+
+    def run(self) -> Outcome:
+        """Train to the last step, from the newest checkpoint if there is one."""
+        with alone(self.out) if self.devices.main else nullcontext():
+            return self._run()
+
+    def _run(self) -> Outcome:
+        if self.devices.main:
+            state.sweep(self.out / CHECKPOINTS)
+        self.resume()
+        started, first = time.monotonic(), self.step
+        with interrupts() as stop:
+            while self.step < self.config.run.steps:
+                before = self.step
+                self.advance()
+                if self.step <= before:  # went back to a checkpoint
+                    continue
+                if self.step % self.config.run.log_every == 0 or self.step == self.config.run.steps:
+                    self._log(time.monotonic() - started, first)
+                if self.options.on_step is not None:
+                    self.options.on_step(self)
+                leave = self.devices.any(stop.asked)
+                if leave or (self._is_due() and not self.bad):
+                    self.save()
+                if leave and self.step < self.config.run.steps:
+                    break
+        self._reader.shutdown(cancel_futures=True)
+        self.journal.close()
+        return Outcome(self.step, self.step >= self.config.run.steps, self.skipped)
+
+    def _is_due(self) -> bool:
+        run = self.config.run
+        every = (run.save_every, *((run.sample_every,) if run.sample_every else ()))
+        return self.step == run.steps or any(self.step % number == 0 for number in every)
+
+    def advance(self) -> None:
+        """One step: forward and backward over all parts, then the optimizer, unless something is not finite."""
+        batches = self._fetch()
+        self.optimizer.zero_grad()
+        if self.probe is not None:
+            self.probe.optimizer.zero_grad()
+        terms: list[dict[str, Tensor]] = []
+        for part, batch in enumerate(batches):
+            with self.devices.partial(self.network, part == self.parts - 1), self.devices.autocast():
+                losses = self.losses(batch, self._draws(part, len(batch.labels)))
+            (losses.total / self.parts).backward()  # type: ignore[no-untyped-call]
+            terms.append(losses.tensors())
+        self._rate()
+        norm = self._norm()
+        self.step += 1
+        # One wait for the device per step: a step that must not happen cannot be undone later.
+        if not bool(torch.isfinite(norm)):
+            self._skip()
+            return
+        self.bad = 0
+        if self.config.optimizer.clip:
+            scale = (self.config.optimizer.clip / norm).clamp(max=1.0)
+            torch._foreach_mul_([w.grad for w in self.weights if w.grad is not None], scale)
+        self.optimizer.step()
+        self.ema.update(self.step)
+        if self.probe is not None:
+            steps = self.config.run.steps
+            self.probe.update(self.step, self.step % max(1, steps // 100) == 0 or self.step == steps)
+        for term in terms:
+            self.averages.add(term, 1 / self.parts)
+        self.averages.add({"gradient norm": norm})
+        self.averages.count += 1
+
+    def losses(self, batch: Batch, draws: Draws) -> Losses:
+        """The objective on one batch (Eq. flow-objective; with a probe, Eq. rho-objective)."""
+        latents, labels = (x.to(self.devices.device, non_blocking=True) for x in (batch.latents, batch.labels))
+        times, rates = draws.clocks(self.schedule)
+        z, target = interpolate(latents, draws.noise, times, self.data.layout)
+        if self.config.run.label_drop:
+            labels = torch.where(draws.dropped, torch.full_like(labels, self.data.classes), labels)
+        if not self.objective.align:
+            return self.objective(self.network(z, times, labels), target, rates)
+        if batch.features is None:
+            raise InputError("objective.align needs features beside the latents; encode them, or set it to 0")
+        features = batch.features.to(self.devices.device, non_blocking=True)
+        velocity, projected = self.network(z, times, labels, features=True)
+        features = resize_map(features, *projected.shape[2:])
+        return self.objective(velocity, target, rates, projected, features)
+
+    def _draws(self, part: int, share: int) -> Draws:
+        run, first = self.config.run, (part * self.devices.world + self.devices.rank) * share
+        shape = (self.data.layout.channels, *self.data.size)
+        key, rows = (run.seed, self.rollbacks, self.step), slice(first, first + share)
+        groups = 0 if self.schedule is not None else len(self.data.layout)
+        return draw(key, run.batch, rows, shape, run.tau, run.label_drop, self.devices.device, groups)
+
+    def _fetch(self) -> list[Batch]:
+        """This step's batches; the next step's are gathered meanwhile."""
+        now, following = (self.rollbacks, self.step), (self.rollbacks, self.step + 1)
+        if self.devices.device.type == "cpu":  # a second thread would only fight for the same cores
+            return self._gather(*now)
+        if self._ahead is None or self._ahead[0] != now:
+            self._ahead = (now, self._reader.submit(self._gather, *now))
+        batches = self._ahead[1].result()
+        self._ahead = (following, self._reader.submit(self._gather, *following))
+        return batches
+
+    def _gather(self, attempt: int, step: int) -> list[Batch]:
+        run, world = self.config.run, self.devices.world
+        seed = run.seed if not attempt else mix(run.seed, attempt) % 2**32
+        flip = run.flip and self.data.mirrored
+        ranks = (part * world + self.devices.rank for part in range(self.parts))
+        return [self.data.batch(step, run.batch, seed, rank, self.parts * world, flip) for rank in ranks]
+
+    def _rate(self) -> None:
+        o, step = self.config.optimizer, self.step
+        rate = min(1.0, (step + 1) / o.warmup) if o.warmup else 1.0
+        if o.decay == "cosine":
+            rate *= 0.5 * (1 + cos(pi * step / self.config.run.steps))
+        for group in self.optimizer.param_groups:
+            group["lr"] = o.lr * rate
+
+    def _norm(self) -> Tensor:
+        """Norm of the gradient of everything that learns, in float32, the same on all processes."""
+        norm = nn.utils.get_total_norm([w.grad for w in self.weights if w.grad is not None])
+        norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
+        if self.probe is None:
+            return norm
+        rho = self.probe.schedule.rho
+        if rho.grad is None:
+            raise InputError("the loss does not depend on the schedule, so there is nothing to learn")
+        # Five numbers: averaged by hand, so that they are in no bucket and no shard.
+        rho.grad = self.devices.mean(rho.grad)
+        return norm + 0 * rho.grad.float().norm()  # infects with NaN or infinity, and changes nothing else
+
+    def _skip(self) -> None:
+        self.bad, self.skipped = self.bad + 1, self.skipped + 1
+        if self.bad < self.config.run.max_bad:
+            self.journal.say(f"step {self.step}: loss or gradient is not finite; the step is skipped")
+            return
+        if self.rollbacks >= self.config.run.max_rollbacks:
+            raise InputError(
+                f"step {self.step}: {self.bad} steps in a row were not finite, and {self.rollbacks} returns to a "
+                "checkpoint did not help; lower optimizer.lr, set optimizer.clip=1, or check the data"
+            )
+        attempt, skipped, failed = self.rollbacks + 1, self.skipped, self.step
+        self.resume()
+        self.rollbacks, self.skipped, self.bad = attempt, skipped, 0
+        self.journal.say(
+            f"step {failed}: {self.config.run.max_bad} steps in a row were not finite; back to the checkpoint of step "
+            f"{self.step}, with other random numbers (return {attempt} of {self.config.run.max_rollbacks})"
+        )
+
+    def _log(self, seconds: float, first: int) -> None:
+        count = self.averages.count
+        numbers = self.averages.means(self.devices)
+        self.averages = Averages()
+        numbers |= {"lr": float(self.optimizer.param_groups[0]["lr"]), "steps": count, "skipped": self.skipped}
+        numbers["steps per second"] = (self.step - first) / max(seconds, 1e-9)
+        self.journal.write(self.step, numbers)
+        self.last_line = numbers
+
+    def save(self) -> None:
+        """Write everything that the run is, independent of the number of processes."""
+        keep = self.devices.main
+        average = {name: full_copy(shadow, keep) for name, shadow in zip(self.names, self.ema.shadow, strict=True)}
+        tensors = snapshot.of_network(self.names, self.weights, self.optimizer, keep)
+        numbers: dict[str, Any] = {"bad": self.bad, "skipped": self.skipped, "rollbacks": self.rollbacks}
+        numbers |= {"updates": snapshot.updates(self.optimizer), "averages": self.averages.sums_over(self.devices)}
+        if self.probe is not None:
+            tensors |= snapshot.of_rho(self.probe)
+            numbers |= {"averaged": self.probe.average.count, "rho updates": snapshot.updates(self.probe.optimizer)}
+        numbers |= {"config": self.config.to_dict(), "lwd": __version__} | self._about()
+        if self.devices.main:
+            folder = self.out / CHECKPOINTS
+            with state.writing(folder, self.step, tensors, numbers) as aside:
+                if isinstance(self.inner, LightningDiT):
+                    record = {"step": self.step} | self.provenance
+                    curve = self.schedule or Synchronous(self.data.layout.names)
+                    record |= {"any_schedule": True} if self.schedule is None else {}
+                    write_checkpoint(aside, self.inner.config, average, curve, self.data.statistics, record)
+                else:
+                    write_safetensors(aside / state.MODEL, average)
+            state.prune(folder, self.config.run.keep_last, self.config.run.keep_every)
+            if self.options.after_save is not None:
+                self.options.after_save(folder / f"{self.step:08}", self.step)
+        self.devices.wait()
+
+    def _newest(self) -> state.Saved | None:
+        """The newest whole checkpoint; the main process chooses, so that all continue from the same."""
+        folder = self.out / CHECKPOINTS
+        found = state.newest(folder, self.journal.say) if self.devices.main else None
+        step = self.devices.from_main(-1 if found is None else found.step)
+        if step < 0 or found is not None:
+            return found
+        path = folder / f"{step:08}"
+        if not path.is_dir():
+            raise InputError(f"{path} is not on this machine; the run's directory must be shared by all nodes")
+        return state.read(path, verify=False)
+
+    def _about(self) -> dict[str, Any]:
+        """What the numbers of a run depend on beside its settings."""
+        fixed = self.schedule.to_dict() if self.schedule is not None and not self.probe else None
+        return {"data": self.data.fingerprint, "schedule": fixed}
+
+    def resume(self) -> None:
+        """Take up the newest whole checkpoint; a new run writes its first one, which proves that it can."""
+        found = self._newest()
+        if found is not None:
+            snapshot.check_same_run(found, self.config, self._about(), self.probe is not None)
+        if self.devices.main:
+            write_json(self.out / "run.json", {"config": self.config.to_dict(), "data": self.data.fingerprint})
+        if found is None:
+            self.journal.rewind(-1)
+            if self.probe is not None:
+                self.probe.record(0)
+            self.save()
+            return
+        snapshot.restore_network(found, self.names, self.weights, self.ema.shadow, self.optimizer)
+        if self.probe is not None:
+            snapshot.restore_rho(found, self.probe)
+        self.step, self.bad = found.step, int(found.state["bad"])
+        self.skipped, self.rollbacks = int(found.state["skipped"]), int(found.state["rollbacks"])
+        self.journal.rewind(self.step)
+        self.averages = Averages.of(found.state.get("averages"), self.devices)

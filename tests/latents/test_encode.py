@@ -1,0 +1,423 @@
+"""Images to shards: the latents they claim to be, the same bytes whatever happens on the way."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.testing import assert_close
+
+import lwd
+from lwd.cli import main
+from lwd.images.sources import ArraySource, FolderSource
+from lwd.latents.encode import Encoders, EncodeSettings, encode, load_compressor
+from lwd.latents.reader import LatentReader, verify
+from lwd.representations.encoders import CallableEncoder, Origin
+from lwd.representations.pca import PCAFit, save_pca
+from lwd.representations.semvae import SemVAE, SemVAEConfig, save_semvae
+from lwd.representations.texture import PatchAutoencoder, from_uint8
+
+SETTINGS = EncodeSettings(shard_size=10, batch=4)
+
+
+def gradients(images):
+    """A semantic 'encoder' without weights: local averages and differences on an 8x8 grid."""
+    small = torch.nn.functional.avg_pool2d(images, images.shape[-1] // 8)
+    return torch.cat([small, small - small.roll(1, 3), small.square()], 1)
+
+
+def pictures(count=37, size=16, seed=0):
+    rng = np.random.default_rng(seed)
+    images = rng.integers(0, 256, (count, size, size, 3), np.uint8)
+    return ArraySource("pictures", ("a", "b", "c"), images, np.arange(count) % 3)
+
+
+def encoders(pca=None):
+    torch.manual_seed(0)
+    features = gradients(from_uint8(torch.from_numpy(pictures().images)))
+    pca = pca or PCAFit().update(features).finish(2)
+    autoencoder = PatchAutoencoder.small(channels=4, width=32, depth=1).eval()
+    return Encoders(autoencoder, CallableEncoder(gradients, "gradients"), pca, {"texture": "random", "semantic": "toy"})
+
+
+def content(directory):
+    return {str(p.relative_to(directory)): p.read_bytes() for p in sorted(directory.rglob("*")) if p.is_file()}
+
+
+def test_rows_are_the_encodings_of_their_images(tmp_path):
+    """Oracle: the networks called by hand on one image and on its mirror image; exact statistics; features kept."""
+    source, tools = pictures(), encoders()
+    settings = EncodeSettings(shard_size=10, batch=4, features=True)
+    assert "37 images in 4 shards" in encode(source, tmp_path / "s", tools, settings)
+    assert verify(tmp_path / "s") == []
+    reader = LatentReader(tmp_path / "s", features=True)
+    assert (len(reader), str(reader.layout), reader.classes, reader.mirrored) == (37, "texture=4,semantic=2", 3, True)
+    for i, flip in ((0, False), (13, True), (36, False)):
+        batch = reader.gather(np.array([i]), np.array([flip]))
+        image = from_uint8(torch.from_numpy(source.images[i : i + 1]))
+        image = image.flip(3) if flip else image
+        with torch.no_grad():
+            texture = tools.autoencoder.encode(image)
+            features = torch.nn.functional.interpolate(gradients(image), (4, 4), mode="bilinear", antialias=True)
+        raw = reader.statistics.denormalize(batch.latents, reader.layout)
+        assert_close(raw[:, :4], texture, atol=1e-5, rtol=1e-5)
+        assert_close(raw[:, 4:], tools.compressor.encode(features), atol=1e-5, rtol=1e-5)
+        assert_close(batch.features, features, atol=1e-5, rtol=1e-5)
+        assert batch.labels.item() == i % 3
+    everything = torch.cat([reader.gather(np.arange(37), np.full(37, flip)).latents for flip in (False, True)])
+    rows = everything.transpose(0, 1).flatten(1)
+    assert_close(rows.mean(1), torch.zeros(6), atol=1e-5, rtol=0)
+    assert_close(rows.std(1, correction=0), torch.ones(6), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_dtypes(tmp_path, dtype):
+    encode(pictures(5), tmp_path / "s", encoders(), EncodeSettings(dtype=dtype))
+    full = encode(pictures(5), tmp_path / "f", encoders(), EncodeSettings())
+    assert "5 images in 1 shards" in full
+    low, high = (LatentReader(tmp_path / d).gather(np.arange(5), np.zeros(5, bool)).latents for d in "sf")
+    assert_close(low, high, atol=0.05, rtol=0)
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_any_number_of_processes_gives_the_same_bytes(tmp_path, world):
+    """Oracle: every file of the directory of one process. The order in which ranks finish does not matter."""
+    encode(pictures(), tmp_path / "one", encoders(), SETTINGS)
+    for rank in reversed(range(world)):
+        text = encode(pictures(), tmp_path / "many", encoders(), SETTINGS, rank, world)
+        assert ("the manifest follows" in text) == (rank > 0)
+    assert content(tmp_path / "many") == content(tmp_path / "one")
+
+
+def test_a_directory_that_is_whole_is_left_alone(tmp_path):
+    encode(pictures(), tmp_path / "s", encoders(), SETTINGS)
+    before = {p: p.stat().st_mtime_ns for p in (tmp_path / "s").rglob("*")}
+    encode(pictures(), tmp_path / "s", encoders(), SETTINGS)
+    assert {p: p.stat().st_mtime_ns for p in (tmp_path / "s").rglob("*")} == before
+
+
+def test_truncated_and_missing_shards_are_made_again(tmp_path):
+    """Oracle: the bytes of an undisturbed run."""
+    encode(pictures(), tmp_path / "one", encoders(), SETTINGS)
+    encode(pictures(), tmp_path / "two", encoders(), SETTINGS)
+    (tmp_path / "two" / "manifest.json").unlink()
+    spoiled = tmp_path / "two" / "shard-00001.safetensors"
+    spoiled.write_bytes(spoiled.read_bytes()[:-7])
+    (tmp_path / "two" / "shard-00002.safetensors").unlink()
+    (tmp_path / "two" / "parts" / "00003.json").unlink()
+    encode(pictures(), tmp_path / "two", encoders(), SETTINGS)
+    assert content(tmp_path / "two") == content(tmp_path / "one")
+
+
+def test_other_settings_do_not_mix(tmp_path):
+    encode(pictures(), tmp_path / "s", encoders(), SETTINGS)
+    with pytest.raises(lwd.InputError, match=r"begun otherwise \(batch was 4, is 5\)"):
+        encode(pictures(), tmp_path / "s", encoders(), EncodeSettings(shard_size=10, batch=5))
+    with pytest.raises(lwd.InputError, match="images was 37, is 12"):
+        encode(pictures(12), tmp_path / "s", encoders(), SETTINGS)
+    other = Encoders(*(getattr(encoders(), n) for n in ("autoencoder", "encoder", "compressor")), {"texture": "else"})
+    with pytest.raises(lwd.InputError, match="texture was random, is else"):
+        encode(pictures(), tmp_path / "s", other, SETTINGS)
+    with pytest.raises(lwd.InputError, match=r"\(digest was"):  # as many images, of the same name, but other pixels
+        encode(pictures(seed=1), tmp_path / "s", encoders(), SETTINGS)
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t" / "x.safetensors").write_bytes(b"")
+    with pytest.raises(lwd.InputError, match="holds something else"):
+        encode(pictures(), tmp_path / "t", encoders(), SETTINGS)
+
+
+def folder(root, count=11):
+    for i in range(count):
+        path = root / f"class{i % 2}" / f"{i:03}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pictures(count, size=20 + i % 2).images[i]).save(path)
+    return root
+
+
+def test_bad_images_stop_the_run_or_are_counted(tmp_path):
+    """Oracle: the name in the message; with skip_bad every other image is there, in order."""
+    root = folder(tmp_path / "images")
+    (root / "class0" / "004.png").write_bytes(b"broken")
+    settings = {"shard_size": 4, "batch": 3, "size": 16}
+    with pytest.raises(lwd.InputError, match=r"004\.png is not a readable image.*--skip-bad"):
+        encode(FolderSource(root), tmp_path / "s", encoders(), EncodeSettings(**settings))
+    assert not (tmp_path / "s" / "manifest.json").exists()
+    text = encode(FolderSource(root), tmp_path / "s", encoders(), EncodeSettings(**settings, skip_bad=True))
+    assert "10 images in 3 shards, 1 unreadable images left out" in text
+    assert "class0/004.png" in text
+    assert LatentReader(tmp_path / "s").labels.tolist() == [0] * 5 + [1] * 5
+    with pytest.raises(lwd.InputError, match="pass --size"):
+        encode(FolderSource(folder(tmp_path / "mixed")), tmp_path / "u", encoders(), EncodeSettings())
+
+
+def test_shards_without_a_readable_image_are_left_out(tmp_path, capsys):
+    """Oracle: labels and names; the sheet beside the images still works; nothing readable at all is an error."""
+    root = folder(tmp_path / "images")
+    for i in (0, 2, 4, 6):  # the whole first shard
+        (root / "class0" / f"{i:03}.png").write_bytes(b"broken")
+    settings = EncodeSettings(shard_size=4, batch=3, size=16, skip_bad=True)
+    text = encode(FolderSource(root), tmp_path / "s", encoders(), settings)
+    assert "7 images in 2 shards, 4 unreadable images left out: class0/000.png" in text
+    assert verify(tmp_path / "s") == []
+    assert LatentReader(tmp_path / "s").labels.tolist() == [0] * 2 + [1] * 5
+    left_out = json.loads((tmp_path / "s" / "manifest.json").read_text())["provenance"]["left_out"]
+    assert left_out == [[i, f"class0/{2 * i:03}.png"] for i in range(4)]
+    assert main(["data", "show", str(tmp_path / "s"), "--images", str(root), "--out", str(tmp_path / "x.png")]) == 0
+    assert "left out:   4 unreadable images" in capsys.readouterr().out
+    for path in root.rglob("*.png"):
+        path.write_bytes(b"broken")
+    with pytest.raises(lwd.InputError, match="none of the 11 images"):
+        encode(FolderSource(root), tmp_path / "t", encoders(), settings)
+
+
+def test_sizes_are_compared_across_shards(tmp_path):
+    """Oracle: each shard is uniform, the set is not: found by one process at once, by two at the end."""
+    for i in range(4):
+        path = tmp_path / "images" / f"{i // 2}" / f"{i}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pictures(4, size=16 + 8 * (i // 2)).images[i]).save(path)
+    source, settings = FolderSource(tmp_path / "images"), EncodeSettings(shard_size=2)
+    with pytest.raises(lwd.InputError, match=r"image 2 is \(24, 24\), the others \(16, 16\)"):
+        encode(source, tmp_path / "s", encoders(), settings)
+    encode(source, tmp_path / "two", encoders(), settings, 0, 2)
+    first = (tmp_path / "two" / "parts" / "00000.json").read_bytes()
+    (tmp_path / "two" / "parts" / "00000.json").unlink()  # as if both ranks had begun at the same time
+    encode(source, tmp_path / "two", encoders(), settings, 1, 2)
+    (tmp_path / "two" / "parts" / "00000.json").write_bytes(first)
+    with pytest.raises(lwd.InputError, match="different sizes"):
+        encode(source, tmp_path / "two", encoders(), settings, 1, 2)
+
+
+@pytest.mark.parametrize("damage", ["truncated", "gone", "remaking"])
+def test_no_manifest_vouches_for_a_damaged_shard(tmp_path, damage):
+    """Oracle: with rank 1's shard damaged, rank 0 alone may not finish; both together give the undisturbed bytes."""
+    encode(pictures(), tmp_path / "one", encoders(), SETTINGS)
+    encode(pictures(), tmp_path / "two", encoders(), SETTINGS)
+    out = tmp_path / "two"
+    shard, temporary = out / "shard-00001.safetensors", out / ".shard-00001.safetensors.0123"
+    if damage == "gone":
+        shard.unlink()
+    else:
+        shard.write_bytes(shard.read_bytes()[:-7])
+    if damage == "remaking":  # rank 1 is at work on it
+        temporary.write_bytes(b"half")
+        (out / "parts" / "00001.json").unlink()
+    assert "the manifest follows" in encode(pictures(), out, encoders(), SETTINGS, 0, 2)
+    assert not (out / "manifest.json").exists()
+    assert temporary.exists() == (damage == "remaking")
+    encode(pictures(), out, encoders(), SETTINGS, 1, 2)
+    assert content(out) == content(tmp_path / "one")
+
+
+def test_the_machine_does_not_choose_the_threads(tmp_path):
+    """Oracle: what the networks see, whatever was set before (torchrun sets 1); the process gets its own back."""
+    seen, before = set(), torch.get_num_threads()
+    tools = encoders()
+    spy = CallableEncoder(lambda images: (seen.add(torch.get_num_threads()), gradients(images))[1], "gradients")
+    torch.set_num_threads(1)
+    try:
+        encode(pictures(5), tmp_path / "s", Encoders(tools.autoencoder, spy, tools.compressor, {}), SETTINGS)
+        assert (seen, torch.get_num_threads()) == ({2}, 1)
+    finally:
+        torch.set_num_threads(before)
+    other = EncodeSettings(shard_size=10, batch=4, threads=1)
+    with pytest.raises(lwd.InputError, match="threads was 2, is 1"):
+        encode(pictures(5), tmp_path / "s", Encoders(tools.autoencoder, spy, tools.compressor, {}), other)
+
+
+def test_leftovers_go_when_the_set_is_complete(tmp_path):
+    encode(pictures(), tmp_path / "s", encoders(), SETTINGS)
+    before = content(tmp_path / "s")
+    for name in (".manifest.json.01", ".probe.23", ".shard-00000.safetensors.45", "parts/.plan.json.67"):
+        (tmp_path / "s" / name).write_bytes(b"")
+    encode(pictures(), tmp_path / "s", encoders(), SETTINGS)
+    assert content(tmp_path / "s") == before
+
+
+def test_what_does_not_fit_the_dtype_is_named(tmp_path):
+    """Oracle: features of 1e6 exceed float16, latents do not; bfloat16 holds them."""
+    tools = encoders()
+    large = CallableEncoder(lambda images: 1e6 * gradients(images), "large")
+    small = PCAFit().update(1e6 * gradients(from_uint8(torch.from_numpy(pictures().images)))).finish(2)
+    tools = Encoders(tools.autoencoder, large, replace(small, components=small.components * 1e-6), {})
+    with pytest.raises(lwd.InputError, match=r"shard-00000.*'feats_dino' would hold.*--dtype bfloat16"):
+        encode(pictures(), tmp_path / "s", tools, EncodeSettings(shard_size=10, features=True, dtype="float16"))
+    encode(pictures(), tmp_path / "t", tools, EncodeSettings(shard_size=10, features=True, dtype="bfloat16"))
+
+
+def test_compressors_know_what_they_were_fitted_to(tmp_path):
+    """Oracle: one change at a time is refused: another encoder, another grid, another width."""
+    tools = encoders()
+    right = replace(tools.compressor, origin=Origin("gradients", (4, 4)))
+    save_pca(right, tmp_path / "pca")
+    assert load_compressor(tmp_path / "pca").origin == Origin("gradients", (4, 4))
+    encode(pictures(), tmp_path / "s", Encoders(tools.autoencoder, tools.encoder, right, {}), SETTINGS)
+    with pytest.raises(lwd.InputError, match="fitted to features of gradients, not of other"):
+        Encoders(tools.autoencoder, CallableEncoder(gradients, "other"), right, {})
+    coarse = replace(right, origin=Origin("gradients", (2, 2)))
+    with pytest.raises(lwd.InputError, match="fitted on a 2x2 grid, not on 4x4"):
+        encode(pictures(), tmp_path / "t", Encoders(tools.autoencoder, tools.encoder, coarse, {}), SETTINGS)
+    narrow = CallableEncoder(lambda images: gradients(images)[:, :5], "narrow")
+    vae = SemVAE(SemVAEConfig(features=8, channels=2, depth=1, heads=1))
+    for compressor in (tools.compressor, vae):
+        with pytest.raises(lwd.InputError, match=r"takes features of \d channels, got \(4, 5, 4, 4\)"):
+            encode(pictures(), tmp_path / "u", Encoders(tools.autoencoder, narrow, compressor, {}), SETTINGS)
+
+
+def test_wrong_processes_and_devices_are_told(tmp_path, monkeypatch, capsys):
+    arguments = [*prepared(tmp_path), "--out", str(tmp_path / "o")]
+    for rank, world in (("x", "1"), ("0", "0"), ("2", "1"), ("-1", "1")):
+        monkeypatch.setenv("RANK", rank)
+        monkeypatch.setenv("WORLD_SIZE", world)
+        assert main(arguments) == 2
+        assert "RANK is a number below WORLD_SIZE" in capsys.readouterr().err
+    monkeypatch.delenv("RANK")
+    monkeypatch.delenv("WORLD_SIZE")
+    for extra, message in (
+        (["--size", "-5"], "size must be at least 0"),
+        (["--threads", "0"], "threads must be at least 1"),
+        (["--device", "abacus"], "no device 'abacus'"),
+    ):
+        assert main([*arguments, *extra]) == 2
+        assert message in capsys.readouterr().err
+    assert not (tmp_path / "o").exists()
+    with pytest.raises(lwd.InputError, match="ranks are 0 to 0, got 1"):
+        encode(pictures(), tmp_path / "o", encoders(), SETTINGS, 1, 1)
+
+
+def test_changed_weights_of_the_same_name_do_not_mix(tmp_path, capsys):
+    """Oracle: another autoencoder, then other DINOv2 weights, under the path of the first run."""
+    arguments = [*prepared(tmp_path), "--out", str(tmp_path / "o")]
+    assert main(arguments) == 0
+    torch.manual_seed(9)
+    PatchAutoencoder.small(channels=4, width=32, depth=1).save(tmp_path / "ae")
+    assert main(arguments) == 2
+    assert "encoders: texture was ae (files" in capsys.readouterr().err
+    encoders().autoencoder.save(tmp_path / "ae")
+    assert main(arguments) == 0
+    transformers = pytest.importorskip("transformers")
+    model = transformers.Dinov2Model.from_pretrained(tmp_path / "dino")
+    model.layernorm.weight.data += 1
+    model.save_pretrained(tmp_path / "dino")
+    assert main(arguments) == 2
+    assert "encoders: semantic was dinov2 (weights" in capsys.readouterr().err
+
+
+def prepared(tmp_path):
+    """Everything that the command needs, in directories."""
+    root = folder(tmp_path / "images", 24)
+    tools = encoders()
+    (tmp_path / "ae").mkdir()
+    tools.autoencoder.save(tmp_path / "ae")
+    dino = pytest.importorskip("transformers")
+    config = dino.Dinov2Config(
+        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=7, intermediate_size=32
+    )
+    torch.manual_seed(1)
+    dino.Dinov2Model(config).save_pretrained(tmp_path / "dino")
+    save_pca(
+        PCAFit().update(torch.randn(40, 16, 4, 4, generator=torch.Generator().manual_seed(2))).finish(3),
+        tmp_path / "pca",
+    )
+    return [
+        "encode", str(root), "--texture", str(tmp_path / "ae"), "--semantic", f"{tmp_path / 'dino'}@28",
+        "--compress", str(tmp_path / "pca"), "--size", "16", "--shard-size", "2", "--batch", "2",
+    ]  # fmt: skip
+
+
+def test_the_command(tmp_path, capsys):
+    arguments = prepared(tmp_path)
+    assert main([*arguments, "--out", str(tmp_path / "o")]) == 0
+    assert "24 images in 12 shards" in capsys.readouterr().out
+    assert main(["data", "verify", str(tmp_path / "o")]) == 0
+    manifest = json.loads((tmp_path / "o" / "manifest.json").read_text())
+    assert "dinov2" in manifest["provenance"]["encoders"]["semantic"]
+    show = ["data", "show", str(tmp_path / "o")]
+    assert main([*show, "--texture", str(tmp_path / "ae"), "--out", str(tmp_path / "sheet.png")]) == 0
+    assert "24 in 12 shards, 2 classes" in capsys.readouterr().out
+    sheet = np.asarray(Image.open(tmp_path / "sheet.png"))
+    assert sheet.shape == (3 * 96 + 2 * 4, 12 * 96, 3)
+    assert all(sheet[96 * i + 4 * i + 2 : 96 * i + 90].std() > 5 for i in range(3))
+    assert main([*show, "--out", "x.jpg"]) == 2
+    assert main([*show, "--images", str(tmp_path / "dino")]) == 2
+    capsys.readouterr()
+    spoiled = tmp_path / "o" / "shard-00003.safetensors"
+    spoiled.write_bytes(spoiled.read_bytes()[:-1] + b"?")
+    capsys.readouterr()
+    assert main(["data", "verify", str(tmp_path / "o")]) == 2
+    assert "shard-00003.safetensors was changed" in capsys.readouterr().err
+    for change, message in (
+        ({"--compress": str(tmp_path / "ae")}, "not a compressor"),
+        ({"--texture": str(tmp_path / "images")}, "no config.json"),
+        ({"--dtype": "int8"}, "no dtype"),
+        ({"--batch": "0"}, "at least 1"),
+    ):
+        flat = [*arguments, "--out", str(tmp_path / "p")]
+        for key, value in change.items():
+            flat += [key, value]
+        assert main(flat) == 2
+        err = capsys.readouterr().err
+        assert message in err
+    assert main(["encode", "nowhere", *arguments[2:], "--out", str(tmp_path / "p")]) == 2
+    assert "neither a directory" in capsys.readouterr().err
+
+
+def test_compressors_are_told_apart(tmp_path):
+    save_pca(PCAFit().update(torch.randn(9, 8, 2, 2)).finish(3), tmp_path / "pca")
+    save_semvae(SemVAE(SemVAEConfig(features=8, channels=2, depth=1, heads=1)), tmp_path / "vae")
+    assert [load_compressor(tmp_path / name).channels for name in ("pca", "vae")] == [3, 2]
+
+
+SLOWED = """
+import sys, time
+from lwd.cli import main
+from lwd.images.sources import FolderSource
+read = FolderSource.image
+FolderSource.image = lambda self, index: (time.sleep(0.02), read(self, index))[1]
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.slow
+def test_killed_ten_times_it_ends_with_the_same_bytes(tmp_path):
+    """Oracle: an undisturbed run; SIGKILL at a random moment after each further shard, seen to be a partial state."""
+    arguments = prepared(tmp_path)
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, "-c", SLOWED, *arguments, "--out"]
+    subprocess.run([*command, str(tmp_path / "calm")], check=True, env=environment, capture_output=True)
+    out, chance, states = tmp_path / "rough", random.Random(0), []
+    for kill in range(10):
+        process = subprocess.Popen(
+            [*command, str(out)], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        while process.poll() is None and len(list(out.glob("parts/0*.json"))) < 1 + kill:
+            time.sleep(0.001)
+        time.sleep(chance.uniform(0, 0.05))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        states.append((len(list(out.glob("shard-*"))), (out / "manifest.json").exists()))
+    assert [0 < shards < 12 and not whole for shards, whole in states] == [True] * 10, states
+    assert len({shards for shards, _ in states}) >= 5
+    subprocess.run([*command, str(out)], check=True, env=environment, capture_output=True)
+    assert content(out) == content(tmp_path / "calm")
+
+
+@pytest.mark.slow
+def test_torchrun_gives_the_same_bytes(tmp_path):
+    """Oracle: one process; two as torchrun starts them by default, which is with another number of threads."""
+    arguments = prepared(tmp_path)
+    environment = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"} | {"HF_HUB_OFFLINE": "1"}
+    subprocess.run(
+        [sys.executable, "-m", "lwd", *arguments, "--out", str(tmp_path / "one")], check=True, env=environment
+    )
+    run = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "lwd", *arguments]
+    subprocess.run([*run, "--out", str(tmp_path / "two")], check=True, env=environment)
+    assert content(tmp_path / "two") == content(tmp_path / "one")

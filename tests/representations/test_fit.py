@@ -1,0 +1,213 @@
+"""Fits: they learn, they report on images they never saw, and an interruption changes nothing."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.testing import assert_close
+
+import lwd
+from lwd.cli import main
+from lwd.images.sources import ArraySource
+from lwd.representations.encoders import CallableEncoder, Origin
+from lwd.representations.fit import FitSettings, _collect, fit_pca, fit_semvae, fit_texture, images, split
+from lwd.representations.pca import load_pca
+from lwd.representations.semvae import load_semvae
+from lwd.representations.texture import psnr
+
+QUICK = FitSettings(channels=4, steps=60, batch=16, held_out=20)
+
+
+def waves(count=120, size=16):
+    rng = np.random.default_rng(0)
+    phase, rate = rng.random((2, count, 1, 1, 3))
+    grid = np.arange(size) / size
+    wave = np.sin(6 * (grid[:, None, None] * rate + grid[None, :, None] * (1 - rate) + phase))
+    return ArraySource("waves", ("a", "b"), (127.5 * (wave + 1)).astype(np.uint8), np.arange(count) % 2)
+
+
+def averages(pictures):
+    small = torch.nn.functional.avg_pool2d(pictures, 4)
+    return torch.cat([small, small.square(), small.roll(1, 2), small.roll(1, 3) * small], 1)
+
+
+ENCODER = CallableEncoder(averages, "averages")
+
+
+def test_held_out_images_are_never_trained_on():
+    """Oracle: a partition, the same for the same seed, mixed over the classes."""
+    train, held_out = split(waves(), QUICK)
+    assert sorted([*train, *held_out]) == list(range(120))
+    assert len(held_out) == 20
+    assert 3 < waves().labels[held_out].sum() < 17
+    with pytest.raises(lwd.InputError, match="too many"):
+        split(waves(15), QUICK)
+
+
+def test_texture_fit_reconstructs_and_reports_what_it_reaches(tmp_path):
+    """Oracle: the PSNR recomputed from the saved directory, against the best constant image."""
+    source = waves()
+    report = fit_texture(source, tmp_path / "ae", FitSettings(channels=4, steps=200, batch=32, held_out=20), width=64)
+    model = lwd.TextureAutoencoder.load(tmp_path / "ae")
+    held_out = images(source, split(source, QUICK)[1], 0)
+    with torch.no_grad():
+        again = psnr(model.decode(model.encode(held_out)), held_out).mean().item()
+    assert_close(report["psnr"], again, atol=1e-3, rtol=0)
+    constant = psnr(held_out.mean((2, 3), keepdim=True).expand_as(held_out), held_out).mean().item()
+    assert again > constant + 6
+    assert [p.name for p in tmp_path.iterdir()] == ["ae"]
+
+
+def test_an_interrupted_fit_goes_on_where_it_was(tmp_path):
+    """Oracle: the bytes of an undisturbed fit; state is kept every 200 steps, the interruption comes at 250."""
+    settings = FitSettings(channels=4, steps=300, batch=4, held_out=20)
+
+    def stop(step, _):
+        if step == 250:
+            raise KeyboardInterrupt
+
+    fit_texture(waves(), tmp_path / "calm", settings, width=32, depth=1)
+    with pytest.raises(KeyboardInterrupt):
+        fit_texture(waves(), tmp_path / "rough", settings, width=32, depth=1, progress=stop)
+    seen = []
+    fit_texture(waves(), tmp_path / "rough", settings, width=32, depth=1, progress=lambda step, _: seen.append(step))
+    assert seen == list(range(201, 301))
+    name = "model.safetensors"
+    assert (tmp_path / "rough" / name).read_bytes() == (tmp_path / "calm" / name).read_bytes()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["calm", "rough"]
+
+
+def test_state_of_another_fit_is_not_taken_up(tmp_path):
+    def stop(step, _):
+        if step == 201:
+            raise KeyboardInterrupt
+
+    settings = FitSettings(channels=4, steps=210, batch=4, held_out=20)
+    with pytest.raises(KeyboardInterrupt):
+        fit_texture(waves(), tmp_path / "x", settings, width=32, depth=1, progress=stop)
+    seen = []
+    other = FitSettings(channels=4, steps=210, batch=4, held_out=20, seed=1)
+    fit_texture(waves(), tmp_path / "x", other, width=32, depth=1, progress=lambda step, _: seen.append(step))
+    assert seen[0] == 1
+
+
+def semvae(out, grid=(4, 4), heads=1, source=None, progress=None):
+    settings = FitSettings(channels=4, steps=201, batch=4, held_out=20)
+    return fit_semvae(source or waves(), ENCODER, grid, out, settings, 8, 16, 1, heads, progress=progress)
+
+
+@pytest.mark.parametrize("change", [{}, {"grid": (2, 2)}, {"heads": 2}, {"source": "other"}])
+def test_only_the_same_semvae_fit_is_taken_up(tmp_path, change):
+    """Oracle: the first step after an interruption at 200; grid and heads change no shape, only the plan."""
+
+    def stop(step, _):
+        if step == 201:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        semvae(tmp_path / "x", progress=stop)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".x.fit.safetensors"]
+    if "source" in change:
+        other = waves()
+        change = {"source": replace(other, images=255 - other.images)}
+    seen = []
+    semvae(tmp_path / "x", **change, progress=lambda step, _: seen.append(step))
+    assert seen[0] == (1 if change else 201)
+
+
+def test_compressors_record_what_they_were_fitted_to(tmp_path):
+    """Oracle: the encoder's identity and the grid, from the files."""
+    fit_pca(waves(), ENCODER, (4, 4), tmp_path / "pca", QUICK)
+    semvae(tmp_path / "vae", grid=(2, 4))
+    assert load_pca(tmp_path / "pca").origin == Origin("averages", (4, 4))
+    assert load_semvae(tmp_path / "vae").origin == Origin("averages", (2, 4))
+
+
+def test_features_are_kept_in_half_and_their_moments_are_exact():
+    """Oracle: all of them at once; what float16 cannot hold is refused."""
+    batches = [100 + torch.randn(n, 3, 2, 2, generator=torch.Generator().manual_seed(n)) for n in (5, 5, 2)]
+    kept, moments = _collect(iter(batches), 20)
+    whole = torch.cat(batches).half()
+    assert torch.equal(kept, whole)
+    assert_close(moments.std, whole.double().std((0, 2, 3), correction=0), atol=1e-9, rtol=0)
+    with pytest.raises(lwd.InputError, match="beyond float16"):
+        _collect([torch.full((1, 3, 2, 2), 7e4)], 1)
+
+
+def test_pca_channels_are_checked_before_the_pass(tmp_path):
+    """Oracle: an encoder that knows its width is never called."""
+    encoder = CallableEncoder(lambda _: pytest.fail("called"), "wide")
+    encoder.features = 3
+    with pytest.raises(lwd.InputError, match="PCA of 3 features has at most that many channels, got 4"):
+        fit_pca(waves(), encoder, (4, 4), tmp_path / "pca", QUICK)
+
+
+def test_pca_fit_is_the_pca_of_the_training_features(tmp_path):
+    """Oracle: torch.linalg.svd of all training features at once."""
+    source = waves()
+    report = fit_pca(source, ENCODER, (4, 4), tmp_path / "pca", QUICK)
+    pca = load_pca(tmp_path / "pca")
+    features = averages(images(source, split(source, QUICK)[0], 0))
+    rows = features.transpose(0, 1).flatten(1).T.double()
+    _, s, v = torch.linalg.svd(rows - rows.mean(0), full_matrices=False)
+    assert_close((pca.components @ v[:4].T).abs(), torch.eye(4).double(), atol=1e-4, rtol=0)
+    assert_close(report["explained"], float((s[:4] ** 2).sum() / (s**2).sum()), atol=1e-6, rtol=0)
+    assert 0.5 < report["explained_held_out"] <= 1
+
+
+def test_semvae_fit_learns(tmp_path):
+    """Oracle: held-out explained variance after many steps above that after one; numbers from the saved directory."""
+    source = waves()
+    short = fit_semvae(
+        source, ENCODER, (4, 4), tmp_path / "a", FitSettings(channels=4, steps=1, batch=16, held_out=20), heads=1
+    )
+    settings = FitSettings(channels=4, steps=200, batch=32, held_out=20, lr=5e-3)
+    long = fit_semvae(source, ENCODER, (4, 4), tmp_path / "b", settings, heads=1)
+    assert long["explained_held_out"] > max(0.5, short["explained_held_out"] + 0.2)
+    assert long["cosine_held_out"] > short["cosine_held_out"] + 0.1
+    assert load_semvae(tmp_path / "b").channels == 4
+
+
+def test_the_commands(tmp_path, capsys):
+    for i, picture in enumerate(waves(40).images):
+        path = tmp_path / "images" / f"class{i % 2}" / f"{i:02}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(picture).save(path)
+    root, common = str(tmp_path / "images"), ["--channels", "3", "--batch", "8", "--held-out", "8", "--steps", "5"]
+    assert main(["fit", "texture", root, *common, "--width", "32", "--out", str(tmp_path / "ae")]) == 0
+    assert "dB on 8 held-out images" in capsys.readouterr().out
+    assert main(["fit", "texture", root, *common, "--steps", "9999999", "--out", str(tmp_path / "ae")]) == 2
+    assert "--force" in capsys.readouterr().err  # found before the first step
+    for extra, message in (
+        (["--steps", "0"], "steps must be at least 1"),
+        (["--held-out", "90"], "too many"),
+        (["--patch", "5"], "patches of 5"),
+        (["--patch", "-4"], "at least 1 pixel"),
+        (["--size", "-5"], "size must be at least 0"),
+        (["--seed", "-1"], "seed must lie in 0.."),
+        (["--device", "abacus"], "no device"),
+    ):
+        assert main(["fit", "texture", root, *common, *extra, "--out", str(tmp_path / "no")]) == 2
+        assert message in capsys.readouterr().err
+    semantic = ["fit", "semantic", root, "--out", str(tmp_path / "no"), "--encoder"]
+    for extra, message in (
+        (["nothing", "--grid", "4"], "--grid is written 8x8"),
+        (["nothing", "--grid", "0x4"], "at least 1 row"),
+        (["nothing", "--grid", "4x4", "--steps", "9"], "no effect on PCA"),
+        (["nothing", "--grid", "4x4", "--limit", "9"], "no effect on PCA"),
+        (["nothing", "--grid", "4x4", "--width", "9"], "no effect on PCA"),
+    ):
+        assert main([*semantic, *extra]) == 2
+        assert message in capsys.readouterr().err
+    with pytest.raises(lwd.InputError, match="limit must be at least 1"):
+        fit_semvae(waves(), ENCODER, (4, 4), tmp_path / "no", QUICK, limit=0)
+    with pytest.raises(lwd.InputError, match="at least 1 row"):
+        fit_pca(waves(), ENCODER, (0, 4), tmp_path / "no", QUICK)
+    (tmp_path / "images" / "class0" / "00.png").write_bytes(b"broken")
+    again = ["fit", "texture", root, *common, "--held-out", "20", "--width", "32", "--out"]
+    assert main([*again, str(tmp_path / "no")]) == 2
+    assert "00.png is not a readable image" in capsys.readouterr().err
+    assert main([*again, str(tmp_path / "skipped"), "--skip-bad"]) == 0
+    assert not (tmp_path / "no").exists()

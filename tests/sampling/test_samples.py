@@ -1,0 +1,368 @@
+"""`lwd sample`: every sample is a function of its number, whatever the batch, the processes and the kills."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import lwd
+from lwd import LWDPipeline
+from lwd.cli import main
+from lwd.report.trajectory import states_along
+from lwd.representations.ldm import autoencoder_from_ldm
+from lwd.representations.texture import PatchAutoencoder
+from lwd.sampling import samples
+from lwd.sampling.flow import Flow
+from lwd.sampling.generator import Generator, SampleSettings, open_generator
+from lwd.sampling.placement import place
+from lwd.sampling.samples import generate
+from reference import busy_network, ldm, small_config
+from strategies import small_mixture
+
+LAYOUT = lwd.Layout.of(texture=4, semantic=2)
+HEUN = SampleSettings(count=21, solver="heun", steps=4, batch=8)
+
+
+def pipeline(seed=0, schedule=None):
+    """A busy network of three classes, with a decoder to 8x8 pixels."""
+    config = small_config(LAYOUT, classes=3)
+    torch.manual_seed(1)
+    autoencoder = PatchAutoencoder.small(channels=4, patch=2, width=32, depth=1).eval()
+    return LWDPipeline(lwd.Checkpoint(busy_network(config, seed), schedule or lwd.Offset(0.3)), autoencoder)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "model"
+    pipeline().save_pretrained(path)
+    return path
+
+
+def content(folder):
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def picture(path):
+    with Image.open(path) as opened:
+        return np.asarray(opened)
+
+
+def images(folder):
+    """What must not depend on how the work was cut: everything but the manifest, which names the batch."""
+    return {name: value for name, value in content(folder).items() if name != "manifest.json"}
+
+
+@pytest.mark.parametrize(
+    "settings", [HEUN, replace(HEUN, solver="dopri5", steps=None), replace(HEUN, solver="ab2", placement="texture")]
+)
+def test_samples_do_not_depend_on_batch_order_or_processes(tmp_path, settings):
+    """Oracle: the same bytes for batches of 21, 8, 5 and 1, for two processes one after the other, in any order."""
+    pipe = pipeline()
+    generate(Generator(pipe, replace(settings, batch=21)), tmp_path / "whole")
+    expected = images(tmp_path / "whole")
+    for batch in (8, 5, 1):
+        generate(Generator(pipe, replace(settings, batch=batch)), tmp_path / f"b{batch}")
+        assert images(tmp_path / f"b{batch}") == expected, batch
+    assert "rank 1 of 2: done" in generate(Generator(pipe, settings), tmp_path / "two", 1, 2)
+    assert "21 samples" in generate(Generator(pipe, settings), tmp_path / "two", 0, 2)
+    assert images(tmp_path / "two") == expected
+    solver = Generator(pipe, settings).solver()
+    latents = Generator(pipe, settings).draw(0, 21, solver)[0]
+    alone, _ = Generator(pipe, replace(settings, seed=13, labels=(13 % 3,), count=1)).draw(0, 1, solver)
+    assert np.array_equal(alone[0], latents[13])
+
+
+def test_a_convolutional_decoder_does_not_see_the_batch(tmp_path):
+    """Oracle: the same bytes for other batches, with diffusers' AutoencoderKL: oneDNN chooses by the batch's size."""
+    point = pipeline().checkpoint
+    pipe = LWDPipeline(point, autoencoder_from_ldm(ldm()[1]))
+    settings = replace(HEUN, count=24, steps=3)
+    generate(Generator(pipe, replace(settings, batch=24)), tmp_path / "whole")
+    for batch in (16, 5):
+        generate(Generator(pipe, replace(settings, batch=batch)), tmp_path / f"b{batch}")
+        assert images(tmp_path / f"b{batch}") == images(tmp_path / "whole")
+
+
+def test_what_is_not_ours_stays(tmp_path):
+    """Oracle: hidden files and folders are still there; pictures of someone else stop the job before it begins."""
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".env").write_text("mine")
+    (tmp_path / ".manifest.json.0123456789ab").write_text("left by a killed process")
+    generate(Generator(pipeline(), replace(HEUN, count=3)), tmp_path)
+    hidden = sorted(p.name for p in tmp_path.iterdir() if p.name.startswith("."))
+    assert hidden == [".env", ".git"]
+    for name in ("samples.npz", "grid.png"):
+        other = tmp_path / f"with-{name}"
+        other.mkdir()
+        (other / name).write_text("mine")
+        with pytest.raises(lwd.InputError, match="is there and not of this set"):
+            generate(Generator(pipeline(), HEUN), other)
+        assert (other / name).read_text() == "mine"
+
+
+def test_processes_with_other_settings_do_not_mix(tmp_path):
+    """Oracle: the second changes the plan before the first has written a block; the first notices and stops."""
+    first = Generator(pipeline(), HEUN)
+    second = Generator(pipeline(), replace(HEUN, steps=9))
+
+    class Meddler(Generator):
+        def draw(self, low, high, solver):
+            if low == 0:
+                samples._Job(second, tmp_path).plan()
+            return super().draw(low, high, solver)
+
+    with pytest.raises(lwd.InputError, match="with other settings"):
+        generate(Meddler(first.pipe, HEUN), tmp_path, 0, 2)
+    assert not list(tmp_path.glob("parts/0*.json"))
+    generate(second, tmp_path)
+    assert json.loads((tmp_path / "manifest.json").read_text())["nfe"] == {"mean": 18.0, "min": 18, "max": 18}
+
+
+def test_moving_the_model_changes_nothing(model, tmp_path):
+    """Oracle: a set begun under one name of the model goes on under another; a changed decoder is refused."""
+    copy = tmp_path / "copy"
+    shutil.copytree(model, copy)
+    out = tmp_path / "out"
+    generate(open_generator(model, HEUN), out, 1, 2)
+    generate(open_generator(f"{copy}/", HEUN), out, 0, 2)
+    assert json.loads((out / "manifest.json").read_text())["model"]["name"] == f"{copy}/"
+    generate(open_generator(model, HEUN), out)
+    config = json.loads((copy / "vae" / "config.json").read_text())
+    (copy / "vae" / "config.json").write_text(json.dumps(config | {"note": 1}))
+    with pytest.raises(lwd.InputError, match="decoder"):
+        generate(open_generator(copy, HEUN), out)
+
+
+def test_the_files_say_what_they_are(tmp_path):
+    """Oracle: the pipeline's own pictures; the npz row r is the PNG order[r]; checksums; balanced labels."""
+    pipe = pipeline()
+    message = generate(Generator(pipe, HEUN), tmp_path)
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    assert message.endswith("21 samples, 8 evaluations each")
+    assert manifest["labels"] == [0, 1, 2] * 7
+    assert manifest["nfe"] == {"mean": 8.0, "min": 8, "max": 8}
+    assert sorted(manifest["order"]) == list(range(21))
+    assert manifest["order"] != list(range(21))
+    expected = pipe(manifest["labels"], seed=0, solver={"method": "heun", "steps": 4}).images
+    arrays = np.load(tmp_path / "samples.npz")["arr_0"]
+    assert arrays.shape == (21, 8, 8, 3)
+    for i in range(21):
+        written = picture(tmp_path / "images" / f"{i:06}.png")
+        # The pipeline runs 21 rows, we run multiples of 8: equal up to the rounding of one 8-bit step.
+        assert np.abs(written.astype(int) - np.asarray(expected[i])).max() <= 1
+        assert np.array_equal(arrays[manifest["order"].index(i)], written)
+    assert picture(tmp_path / "grid.png").shape == (7 * 8, 3 * 8, 3)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["grid.png", "images", "manifest.json", "samples.npz"]
+    before = content(tmp_path)
+    generate(Generator(pipe, HEUN), tmp_path)
+    assert content(tmp_path) == before
+    with pytest.raises(lwd.InputError, match="steps was 4, is 5"):
+        generate(Generator(pipe, replace(HEUN, steps=5)), tmp_path)
+
+
+def test_only_the_asked_kinds_are_written(tmp_path):
+    generate(Generator(pipeline(), replace(HEUN, kinds=("npz",), count=3)), tmp_path / "a")
+    generate(Generator(pipeline(), replace(HEUN, kinds=("png",), count=3)), tmp_path / "b")
+    assert sorted(p.name for p in (tmp_path / "a").iterdir()) == ["grid.png", "manifest.json", "samples.npz"]
+    assert sorted(p.name for p in (tmp_path / "b").iterdir()) == ["grid.png", "images", "manifest.json"]
+
+
+def test_guidance_is_the_samplers():
+    """Oracle: `lwd.sample` of the guided velocity by hand, with a scale and an interval by group."""
+    pipe, weak = pipeline(), pipeline(seed=5)
+    scale, interval = {"texture": 1.7}, {"texture": (0.2, 0.9)}
+    settings = replace(HEUN, count=8, steps=6, scale=scale, interval=interval)
+    found, nfe = Generator(pipe, settings, weak).draw(0, 8, {"method": "heun", "steps": 6})
+    guided = lwd.AutoGuidance(pipe.checkpoint.velocity, weak.checkpoint.velocity, scale, LAYOUT, interval)
+    options = {"seeds": range(8), "labels": [0, 1, 2, 0, 1, 2, 0, 1], "size": (4, 4), "method": "heun", "steps": 6}
+    z = lwd.sample(guided, pipe.checkpoint.schedule, LAYOUT, **options).z
+    assert np.array_equal(found, pipe.decode(z))
+    assert nfe == [12] * 8
+    plain, _ = Generator(pipe, replace(HEUN, count=8, steps=6)).draw(0, 8, {"method": "heun", "steps": 6})
+    assert not np.array_equal(found, plain)
+    free = Generator(pipe, replace(HEUN, count=8, scale=2.0), "null").draw(0, 8, {"method": "heun", "steps": 6})[0]
+    assert not np.array_equal(free, plain)
+
+
+def test_a_placement_is_decided_once(tmp_path):
+    """Oracle: `place` by hand; a continued run takes the times that were written down, not new ones."""
+    pipe, settings = pipeline(), replace(HEUN, placement="texture", steps=6)
+    generate(Generator(pipe, settings), tmp_path, 1, 2)
+    (plan,) = (tmp_path / "parts").glob("solver-*.json")
+    c = pipe.checkpoint
+    assert json.loads(plan.read_text())["grid"] == list(
+        place("texture", 6, "heun", Flow(c.velocity, c.schedule, LAYOUT, (4, 4)))
+    )
+    other = [0, 0.1, *json.loads(plan.read_text())["grid"][2:]]
+    plan.write_text(json.dumps({"method": "heun", "grid": other}))
+    generate(Generator(pipe, settings), tmp_path, 0, 2)
+    assert json.loads((tmp_path / "manifest.json").read_text())["solver"]["grid"] == other
+
+
+def test_trajectory_states_are_the_samplers_own(model, tmp_path):
+    """Oracle: the noise at 0, the sample at 1, and a solve that stops in between."""
+    pipe = pipeline()
+    c = pipe.checkpoint
+    states = states_along(pipe, c.velocity, [3, 4], [0, 1], (0, 0.5, 1))
+    assert torch.equal(states[0], lwd.seeded_noise([3, 4], (6, 4, 4)))
+    tight = {"rtol": 1e-6, "atol": 1e-8}
+    field = torch.no_grad()(lwd.flow_field(c.velocity, c.schedule, LAYOUT, torch.tensor([0, 1])))
+    half = lwd.solve(lambda z, tau: field(z, tau / 2) / 2, states[0], breakpoints=(0.3 / 1.3 * 2,), **tight).z
+    assert (states[0.5] - half).abs().max() < 5e-3
+    full = lwd.sample(c.velocity, c.schedule, LAYOUT, seeds=[3, 4], labels=[0, 1], size=(4, 4), **tight).z
+    assert (states[1] - full).abs().max() < 5e-3
+    arguments = ["sample", "--model", str(model), "--count", "4", "--out", str(tmp_path / "s"), "--trajectory"]
+    assert main(arguments) == 0
+    assert picture(tmp_path / "s" / "trajectory.png").shape[1] > 1000
+    assert main([*arguments[:-3], "--out", str(tmp_path / "grid.png"), "--label", "0-1"]) == 0
+    assert picture(tmp_path / "grid.png").shape == (16 * 10, 16 * 10, 3)  # 8 px, enlarged to look at
+
+
+def test_a_run_directory_means_its_newest_checkpoint(tmp_path, model):
+    run = tmp_path / "run"
+    (run / "checkpoints").mkdir(parents=True)
+    (run / "checkpoints" / "00000007").symlink_to(model)
+    (run / "checkpoints" / "latest").write_text("00000007")
+    one, two = open_generator(model, HEUN), open_generator(run, HEUN)
+    assert one.record["model"]["digest"] == two.record["model"]["digest"]
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        (["--model", "nowhere"], "nowhere is neither a directory, nor a model that ships with lwd"),
+        (["--label", "4"], "class labels lie in 0..2 (3 = any class), got 4"),
+        (["--label", "7"], "class labels lie in 0..2"),
+        (["--label", "x"], "labels are whole numbers and ranges"),
+        (["--scale", "1.5"], "have no effect without a guide"),
+        (["--interval", "0:0.5"], "have no effect without a guide"),
+        (["--guide", "null"], "a guide needs a scale"),
+        (["--guide", "null", "--scale", "depth=2"], "unknown group 'depth'"),
+        (["--guide", "null", "--scale", "much"], "--scale is a number such as 1.5"),
+        (["--guide", "null", "--scale", "2", "--interval", "0.5"], "--interval is LOW:HIGH"),
+        (["--guide", "nowhere", "--scale", "2"], "nowhere is neither a directory"),
+        (["--solver", "huen", "--steps", "4"], "did you mean 'heun'"),
+        (["--solver", "heun"], "heun needs --steps"),
+        (["--solver", "heun", "--steps", "0"], "heun needs --steps of at least 1"),
+        (["--steps", "0"], "steps has no effect on dopri5"),
+        (["--rtol", "nan"], "rtol must be a number > 0"),
+        (["--label", "0-999999999"], "more than a million"),
+        (["--guide", "null", "--scale", "2", "--interval", "0:1:2"], "--interval is LOW:HIGH"),
+        (["--steps", "4"], "steps has no effect on dopri5"),
+        (["--solver", "heun", "--steps", "4", "--rtol", "1e-3"], "rtol has no effect on heun"),
+        (["--placement", "texture"], "placement has no effect on dopri5"),
+        (["--solver", "heun", "--steps", "4", "--placement", "txture"], "did you mean 'texture'"),
+        (["--count", "0"], "count must be at least 1"),
+        (["--format", "jpg"], "samples are written as png, npz or both"),
+        (["--seed", "-1"], "the seed is a whole number"),
+        (["--decoder", "nowhere"], "nowhere is not an autoencoder"),
+        (["--other-schedule"], "no effect without --schedule"),
+        (["--schedule", "synchronous"], "has not seen the local times of another one"),
+        (["--schedule", "nowhere.json"], "neither a file nor a schedule word"),
+    ],
+)
+def test_bad_input_gets_one_line(model, tmp_path, capsys, extra, message):
+    code = main(["sample", "--model", str(model), "--count", "2", "--out", str(tmp_path / "out"), *extra])
+    error = capsys.readouterr().err.strip()
+    assert (code, len(error.splitlines())) == (2, 1), error
+    assert message in error
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+def test_a_model_without_decoder_or_with_another_schedule_is_refused(tmp_path):
+    bare = LWDPipeline(pipeline().checkpoint)
+    with pytest.raises(lwd.InputError, match="--decoder DIR"):
+        generate(Generator(bare, HEUN), tmp_path / "s")
+    with pytest.raises(lwd.InputError, match="another schedule"):
+        Generator(pipeline(), replace(HEUN, scale=2.0), pipeline(schedule=lwd.Synchronous()))
+    (tmp_path / "manifest.json").write_text("{}")
+    with pytest.raises(lwd.InputError, match="not a manifest of samples"):
+        generate(Generator(pipeline(), HEUN), tmp_path)
+
+
+SLOWED = """
+import sys, time
+from lwd.sampling import generator, samples
+write = samples.write_arrays
+samples.write_arrays = lambda *a: (time.sleep(0.5), write(*a))
+draw = generator.Generator.draw
+generator.Generator.draw = lambda *a: (time.sleep(0.03), draw(*a))[1]
+from lwd.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.slow
+def test_killed_ten_times_the_set_is_the_same_bytes(model, tmp_path):
+    """Oracle: an undisturbed run; SIGKILL at a random moment after each further block, seen to be a partial state, and
+    twice while the set is put together."""
+    command = [sys.executable, "-c", SLOWED, "sample", "--model", str(model), "--count", "60", "--batch", "5"]
+    command += ["--solver", "heun", "--steps", "3", "--out"]
+    subprocess.run([*command, str(tmp_path / "calm")], check=True, capture_output=True)
+    out, chance, states = tmp_path / "rough", random.Random(0), []
+    for kill in range(12):
+        process = subprocess.Popen([*command, str(out)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while process.poll() is None and len(list(out.glob("parts/0*.json"))) < 1 + kill:
+            time.sleep(0.001)
+        time.sleep(chance.uniform(0, 0.04) if kill < 11 else 0.25)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        states.append((len(list(out.glob("parts/0*.json"))), (out / "manifest.json").exists()))
+    assert [0 < blocks <= 12 and not whole for blocks, whole in states] == [True] * 12, states
+    assert len({blocks for blocks, _ in states}) >= 5
+    subprocess.run([*command, str(out)], check=True, capture_output=True)
+    assert content(out) == content(tmp_path / "calm")
+
+
+@pytest.mark.slow
+def test_torchrun_gives_the_same_bytes(model, tmp_path):
+    """Oracle: one process; two as torchrun starts them by default, which is with another number of threads."""
+    arguments = ["sample", "--model", str(model), "--count", "40", "--batch", "8", "--out"]
+    environment = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
+    subprocess.run([sys.executable, "-m", "lwd", *arguments, str(tmp_path / "one")], check=True, env=environment)
+    run = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "lwd", *arguments]
+    subprocess.run([*run, str(tmp_path / "two")], check=True, env=environment)
+    assert content(tmp_path / "two") == content(tmp_path / "one")
+
+
+SOLVERS = {
+    "euler": ({"steps": 400}, 2e-2),
+    "midpoint": ({"steps": 60}, 2e-3),
+    "heun": ({"steps": 60}, 2e-3),
+    "ab2": ({"steps": 120}, 2e-3),
+    "ab3": ({"steps": 100}, 5e-4),
+    "rk4": ({"steps": 30}, 2e-4),
+    "dopri5": ({"rtol": 1e-6, "atol": 1e-8}, 2e-4),
+}
+
+
+@pytest.mark.parametrize("method", SOLVERS)
+@pytest.mark.parametrize("schedule", [lwd.Synchronous(), lwd.Offset(0.3), lwd.Polynomial([[0.0, 1, 0, 0, 2]])])
+def test_every_solver_transports_noise_to_the_mixture(method, schedule):
+    """Oracle: the exact moments of the mixture.
+
+    The draws are quadrature in disguise: every solver starts from the same noise, so its moments may differ from those
+    of an accurate solve only by its tolerance; the accurate solve's differ from the mixture's by sampling error.
+    """
+    data, layout = small_mixture(), lwd.Layout.of(texture=2, semantic=1)
+    options, tolerance = SOLVERS[method]
+    common = {"seeds": range(3000), "size": (1, 1), "dtype": torch.float64}
+    z = lwd.sample(data, schedule, layout, method=method, **options, **common).z.flatten(1)
+    accurate = lwd.sample(data, schedule, layout, rtol=1e-7, atol=1e-9, **common).z.flatten(1)
+    mean = (data.weights[:, None] * data.means).sum(0)
+    second = data.covariances + data.means[:, :, None] * data.means[:, None, :]
+    covariance = (data.weights[:, None, None] * second).sum(0) - mean[:, None] * mean
+    assert (z.mean(0) - accurate.mean(0)).abs().max() < tolerance
+    assert (z.T.cov() - accurate.T.cov()).abs().max() < tolerance
+    assert (z.mean(0) - mean).abs().max() < tolerance + 5 * 1.2 / 3000**0.5
+    assert (z.T.cov() - covariance).abs().max() < tolerance + 5 * 2.5 / 3000**0.5
