@@ -25,7 +25,7 @@ from lwd.representations.texture import TextureAutoencoder
 from lwd.training.config import load_config, with_changes
 from lwd.training.devices import Devices
 from lwd.training.train import train
-from lwd.training.trainer import RunOptions
+from lwd.training.task import RunOptions
 
 
 @torch.no_grad()

@@ -28,7 +28,7 @@ from lwd.surfaces.table import smooth
 from lwd.training.config import Config, load_config, with_changes
 from lwd.training.devices import Devices
 from lwd.training.train import open_data
-from lwd.training.trainer import RunOptions
+from lwd.training.task import RunOptions
 
 
 def embedded_latents(out: Path) -> Path:
