@@ -11,7 +11,7 @@ import lwd
 from lwd.assets import AUTOENCODERS, MODELS
 from lwd.cli import main
 from lwd.demo.clock import Clock
-from lwd.demo.found import _verdict
+from lwd.demo.results import _verdict
 from lwd.demo.plan import QUICK, Plan, keep
 from lwd.demo.run import Interrupted, _finished, expected, run_demo
 from lwd.images.fashion import load_fashion

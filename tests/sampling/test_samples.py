@@ -23,7 +23,8 @@ from lwd.representations.ldm import autoencoder_from_ldm
 from lwd.representations.texture import PatchAutoencoder
 from lwd.sampling import samples
 from lwd.sampling.flow import Flow
-from lwd.sampling.generator import Generator, SampleSettings, open_generator
+from lwd.sampling.generator import Generator, open_generator
+from lwd.sampling.settings import SampleSettings
 from lwd.sampling.placement import place
 from lwd.sampling.samples import generate
 from reference import busy_network, ldm, small_config
