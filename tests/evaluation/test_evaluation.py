@@ -11,13 +11,13 @@ from torch.testing import assert_close
 
 from evaluation.made_images import Colours, folder, images, source
 from lwd.cli import main
+from lwd.compute.devices import threads
 from lwd.evaluation import Moments, frechet_distance, frechet_from_moments, inception_score, kid, precision_recall
 from lwd.evaluation import evaluate as room
 from lwd.evaluation.compare import comparison_table, read_evaluations
 from lwd.evaluation.features import POOL, SPATIAL, Seen, _folder, forget, given_moments, look
 from lwd.evaluation.score import Reference, looks_sorted, score, spaced, table
 from lwd.images.pictures import ArrayFile, open_pictures
-from lwd.io.jobs import threads
 from lwd.report.comparison import plot_comparison
 
 
