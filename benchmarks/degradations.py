@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from PIL import Image, ImageFilter
 
-from lwd.evaluation.features import InceptionNetwork, look
+from lwd.evaluation.features import InceptionNetwork, extract
 from lwd.evaluation.score import Reference, score
 from lwd.images.cifar import load_cifar10
 from lwd.images.pictures import SourcePictures
@@ -58,7 +58,7 @@ def main() -> None:
     arguments = parser.parse_args()
     source = load_cifar10("test")
     network, device = InceptionNetwork(torch.device("cpu")), "cpu"
-    seen = partial(look, networks=[network], device=device)
+    seen = partial(extract, networks=[network], device=device)
 
     def images(name: str, rows: range, change: Callable[[np.ndarray, int], np.ndarray]) -> SourcePictures:
         pixels = np.stack([change(source.image(i), i) for i in rows])

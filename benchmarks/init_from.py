@@ -11,7 +11,6 @@ probe's weights have cost.
 import argparse
 import json
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -57,7 +56,7 @@ def main() -> None:
     data = LatentReader(encode_embedded("train", autoencoder, out / "train", "shipped"))
     test = LatentReader(encode_embedded("test", autoencoder, out / "test", "shipped"), statistics=data.statistics)
     config = load_config("fashion-small", [f"run.batch={a.batch}", "run.sample_every=0", "optimizer.warmup=50"])
-    config = replace(config, schedule=a.schedule)
+    config = config.changed(schedule=a.schedule)
     probe = {"steps": a.probe, "burn_in": 0, "points": 5, "samples": 32}
     surface_probe(with_changes(config, probe=probe), data, out / "probe", options)
     rows: dict[str, float] = {}

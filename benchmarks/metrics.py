@@ -17,7 +17,7 @@ import numpy as np
 import scipy.linalg
 import torch
 
-from lwd.evaluation import Moments, frechet_from_moments, precision_recall
+from lwd.evaluation.metrics import Moments, frechet_from_moments, precision_recall
 
 
 def features(count: int, dimension: int, seed: int) -> torch.Tensor:

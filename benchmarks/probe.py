@@ -23,7 +23,7 @@ from lwd.probing.surface import surface_probe
 from lwd.representations.texture import TextureAutoencoder
 from lwd.schedule.learned import Polynomial
 from lwd.surfaces.integral import path_objective
-from lwd.surfaces.lambda_path import LAMBDAS, lambda_path, largest_gap, solve_for
+from lwd.surfaces.lambda_path import lambda_path, largest_gap, solve_for
 from lwd.surfaces.table import smooth
 from lwd.training.config import Config, load_config, with_changes
 from lwd.training.devices import Devices
@@ -72,7 +72,7 @@ def main() -> None:
     o = config.objective
     surfaces, objective = smooth(table), FlowObjective(data.layout, o.weights, o.reduction)
     begun = time.perf_counter()
-    path = lambda_path(Polynomial(), surfaces, objective, LAMBDAS)
+    path = lambda_path(Polynomial(), surfaces, objective)
     solved = time.perf_counter() - begun
     print("| lambda | curve at 0.25, 0.5, 0.75 (surface) | (joint) | sup norm | J on the surfaces, surface | joint |")
     print("| --- | --- | --- | --- | --- | --- |")

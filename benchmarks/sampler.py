@@ -22,7 +22,8 @@ from torchdiffeq import odeint
 import lwd
 from lwd.sampling.benchmark import OPTIMISE, Trial, front, sampler_errors
 from lwd.sampling.flow import Flow
-from lwd.sampling.generator import SampleSettings, open_generator
+from lwd.sampling.generator import open_generator
+from lwd.sampling.settings import SampleSettings
 
 MORE = (4, 6, 8, 12, 16, 20, 24, 32, 48, 64, 96)
 

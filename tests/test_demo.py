@@ -13,8 +13,8 @@ from commands import few_fashion, few_semantic
 from lwd.assets import AUTOENCODERS, MODELS
 from lwd.cli import main
 from lwd.demo.clock import Clock
-from lwd.demo.found import _verdict
 from lwd.demo.plan import QUICK, Plan, keep
+from lwd.demo.results import _verdict
 from lwd.demo.run import Interrupted, _finished, expected, run_demo
 from lwd.images.fashion import load_fashion
 from lwd.representations.judge import load_judge, seen_classes

@@ -17,7 +17,7 @@ from lwd.errors import InputError
 from lwd.evaluation import evaluate as room
 from lwd.evaluation import inception_weights, quality
 from lwd.evaluation.compare import read_evaluations
-from lwd.evaluation.features import ENCODER, POOL, InceptionNetwork, _folder, _lock, forget, given_moments, look
+from lwd.evaluation.features import ENCODER, POOL, InceptionNetwork, _folder, _lock, discard, extract, given_moments
 from lwd.evaluation.score import NO_IMAGES, Reference, score
 from lwd.images.pictures import ArrayFile, open_pictures
 from lwd.io.locks import alone, held
@@ -45,7 +45,7 @@ def test_those_who_want_one_reference_wait_for_each_other():
     """
     Colours.calls = 0
     with ThreadPoolExecutor(3) as pool:
-        found = list(pool.map(lambda _: look(source(images(1100)), [Colours()]), range(3)))
+        found = list(pool.map(lambda _: extract(source(images(1100)), [Colours()]), range(3)))
     assert all(torch.equal(one.rows[POOL], found[0].rows[POOL]) for one in found)
     assert Colours.calls == 1100
 
@@ -53,12 +53,12 @@ def test_those_who_want_one_reference_wait_for_each_other():
 def test_what_another_uses_is_not_forgotten():
     """Oracle: the blocks stay while another holds them and go after it."""
     pictures, networks = source(images(20)), [Colours()]
-    look(pictures, networks)
+    extract(pictures, networks)
     place = _folder(pictures, networks, None)
     with held(_lock(place)):
-        forget(pictures, networks)
+        discard(pictures, networks)
         assert (place / "00000.safetensors").is_file()
-    forget(pictures, networks)
+    discard(pictures, networks)
     assert not place.exists()
 
 
@@ -229,7 +229,7 @@ def test_a_manifest_of_wrong_types(tmp_path):
 
 
 def test_an_encoder_without_its_reference_is_reported():
-    found = look(source(images(20)), [Colours()])
+    found = extract(source(images(20)), [Colours()])
     rows = torch.randn(20, 3, generator=torch.Generator().manual_seed(0))
     asked = {**found.parts, ENCODER: [Moments().update(rows[i::10]) for i in range(10)]}
     seen = type(found)("x", 20, found.rows, asked)

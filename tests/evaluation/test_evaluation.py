@@ -12,10 +12,17 @@ from torch.testing import assert_close
 from evaluation.made_images import Colours, folder, images, source
 from lwd.cli import main
 from lwd.compute.devices import threads
-from lwd.evaluation import Moments, frechet_distance, frechet_from_moments, inception_score, kid, precision_recall
 from lwd.evaluation import evaluate as room
 from lwd.evaluation.compare import comparison_table, read_evaluations
-from lwd.evaluation.features import POOL, SPATIAL, Seen, _folder, forget, given_moments, look
+from lwd.evaluation.features import POOL, SPATIAL, FeatureSet, _folder, discard, extract, given_moments
+from lwd.evaluation.metrics import (
+    Moments,
+    frechet_distance,
+    frechet_from_moments,
+    inception_score,
+    kid,
+    precision_recall,
+)
 from lwd.evaluation.score import Reference, looks_sorted, score, spaced, table
 from lwd.images.pictures import ArrayFile, open_pictures
 from lwd.report.comparison import plot_comparison
@@ -38,7 +45,7 @@ def test_all_metrics_are_those_of_the_functions():
     """Oracle: the public functions on the features of all images at once."""
     ref, sample = images(640), images(530, 1, 9)
     network = Colours()
-    seen, other = look(source(sample), [network]), look(source(ref), [network])
+    seen, other = extract(source(sample), [network]), extract(source(ref), [network])
     scores = score(seen, Reference.of(other, {}, "ref"))
     a, b = (network(torch.from_numpy(pixels)) for pixels in (ref, sample))
     expected = {
@@ -58,11 +65,11 @@ def test_all_metrics_are_those_of_the_functions():
 
 def test_standard_errors_are_the_spread_over_draws():
     """Oracle: the standard deviation of each metric over 60 sets of samples; the estimate is within a factor of 1.6."""
-    network, ref = Colours(), look(source(images(600)), [Colours()])
+    network, ref = Colours(), extract(source(images(600)), [Colours()])
     reference = Reference.of(ref, {}, "ref")
     found = []
     for seed in range(60):
-        seen = look(source(images(300, 100 + seed, 9)), [network])
+        seen = extract(source(images(300, 100 + seed, 9)), [network])
         found.append(score(seen, reference).metrics)
     for name in ("fid", "sfid", "kid", "inception_score", "precision", "recall", "density", "coverage"):
         values = torch.tensor([m[name].value for m in found])
@@ -74,14 +81,14 @@ def test_one_pass_in_any_batch_and_after_a_kill(tmp_path):
     """Oracle: the network's own count of images; equal features for any batch; a broken block is looked at again."""
     pixels = images(1203)
     Colours.calls = 0
-    whole = look(source(pixels), [Colours()], batch=50)
+    whole = extract(source(pixels), [Colours()], batch=50)
     assert Colours.calls == 1203
     blocks = sorted((tmp_path / "cache" / "features").glob("*/*.safetensors"))
     assert len(blocks) == 3
-    again = look(source(pixels), [Colours()], batch=7)
+    again = extract(source(pixels), [Colours()], batch=7)
     assert Colours.calls == 1203
     blocks[1].write_bytes(blocks[1].read_bytes()[:100])
-    mended = look(source(pixels), [Colours()], batch=7)
+    mended = extract(source(pixels), [Colours()], batch=7)
     assert Colours.calls == 1203 + 703
     for other in (again, mended):
         assert torch.equal(other.rows[POOL], whole.rows[POOL])
@@ -90,7 +97,7 @@ def test_one_pass_in_any_batch_and_after_a_kill(tmp_path):
     direct = Moments().update(Colours()(torch.from_numpy(pixels))[SPATIAL])
     assert_close(whole.moments(SPATIAL).covariance, direct.covariance, rtol=1e-10, atol=1e-12)
     assert whole.moments(POOL, without=3).count == 1203 - len(range(3, 1203, 10))
-    forget(source(pixels), [Colours()])
+    discard(source(pixels), [Colours()])
     assert not list((tmp_path / "cache" / "features").glob("*/*"))
 
 
@@ -122,8 +129,8 @@ def test_moments_of_an_adm_reference_are_used(tmp_path):
     np.savez(tmp_path / "ref.npz", pixels, **moments)
     np.savez(tmp_path / "bare.npz", **moments)
     ref = ArrayFile(tmp_path / "ref.npz")
-    seen = look(source(images(50, 1)), [Colours()])
-    scores = score(seen, Reference.of(look(ref, [Colours()]), given_moments(ref), "ref"))
+    seen = extract(source(images(50, 1)), [Colours()])
+    scores = score(seen, Reference.of(extract(ref, [Colours()]), given_moments(ref), "ref"))
     own = seen.moments(POOL)
     assert_close(scores.metrics["fid"].value, frechet_from_moments(mu, sigma, own.mean, own.covariance))
     spatial = seen.moments(SPATIAL)
@@ -139,7 +146,7 @@ def test_moments_of_an_adm_reference_are_used(tmp_path):
 
 
 def test_a_metric_without_its_weights_says_so():
-    seen = look(source(images(40)), [Colours(head=False)])
+    seen = extract(source(images(40)), [Colours(head=False)])
     scores = score(seen, Reference.of(seen, {}, "itself"))
     assert "no classifier" in scores.unavailable["inception_score"]
     assert "not available: the Inception weights have no classifier" in table(scores)
@@ -157,7 +164,7 @@ def test_sorted_samples_are_noticed_and_shuffled():
     assert not looks_sorted(torch.randn(600, 8, generator=torch.Generator().manual_seed(2)))
     probabilities = torch.nn.functional.one_hot(torch.from_numpy(np.repeat([0, 1], 5000)), 2).float()
     parts = {POOL: [Moments().update(probabilities[i::10]) for i in range(10)]}
-    seen = Seen("two", 10_000, {"probabilities": probabilities, POOL: probabilities}, parts)
+    seen = FeatureSet("two", 10_000, {"probabilities": probabilities, POOL: probabilities}, parts)
     reference = Reference.of(seen, {}, "itself")
     # Two splits of one class each: a score of 1 where two perfectly told classes deserve 2.
     assert_close(score(_light(seen), reference).metrics["inception_score"].value, 1.0)
@@ -166,7 +173,7 @@ def test_sorted_samples_are_noticed_and_shuffled():
 
 def test_no_advice_to_shuffle_what_is_shuffled():
     rows = torch.arange(600)[:, None] / 60 + torch.rand(600, 3, generator=torch.Generator().manual_seed(0))
-    seen = Seen("sorted", 600, {POOL: rows}, {POOL: [Moments().update(rows[i::10]) for i in range(10)]})
+    seen = FeatureSet("sorted", 600, {POOL: rows}, {POOL: [Moments().update(rows[i::10]) for i in range(10)]})
     reference = Reference("itself", 0, {}, {})
     assert "pass --shuffle" in " ".join(score(seen, reference).warnings)
     assert "--shuffle" not in " ".join(score(seen, reference, shuffle=True).warnings)
@@ -175,7 +182,7 @@ def test_no_advice_to_shuffle_what_is_shuffled():
 def test_a_large_reference_is_thinned_for_pairs(monkeypatch):
     """Oracle: the functions on every third row; FID is of all rows."""
     monkeypatch.setattr("lwd.evaluation.score.spaced", lambda rows: spaced(rows, 100))
-    ref, seen = look(source(images(300)), [Colours()]), look(source(images(90, 1)), [Colours()])
+    ref, seen = extract(source(images(300)), [Colours()]), extract(source(images(90, 1)), [Colours()])
     metrics = score(seen, Reference.of(ref, {}, "ref")).metrics
     thin = ref.rows[POOL][::3]
     assert (metrics["precision"].value, metrics["recall"].value) == precision_recall(thin, seen.rows[POOL])
@@ -186,7 +193,7 @@ def test_a_large_reference_is_thinned_for_pairs(monkeypatch):
 
 def _light(seen):
     """Without rows, so that the test does not compute ten thousand neighbours."""
-    return Seen(seen.name, seen.count, {"probabilities": seen.rows["probabilities"]}, seen.parts)
+    return FeatureSet(seen.name, seen.count, {"probabilities": seen.rows["probabilities"]}, seen.parts)
 
 
 def test_the_command_writes_a_table_and_a_file(tmp_path, capsys, colours):

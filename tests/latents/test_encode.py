@@ -18,8 +18,9 @@ from torch.testing import assert_close
 import lwd
 from lwd.cli import main
 from lwd.images.sources import ArraySource, FolderSource
-from lwd.latents.encode import Encoders, EncodeSettings, encode, load_compressor
+from lwd.latents.encode import Encoders, encode, load_compressor
 from lwd.latents.reader import LatentReader, verify
+from lwd.latents.settings import EncodeSettings
 from lwd.representations.encoders import CallableEncoder, Origin
 from lwd.representations.pca import PCAFit, save_pca
 from lwd.representations.semvae import SemVAE, SemVAEConfig, save_semvae

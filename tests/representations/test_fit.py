@@ -15,9 +15,10 @@ import lwd
 from lwd.cli import main
 from lwd.images.sources import ArraySource
 from lwd.representations.encoders import CallableEncoder, Origin
-from lwd.representations.fit import FitSettings, _collect, fit_pca, fit_semvae, fit_texture, images, split
+from lwd.representations.fit import _collect, fit_pca, fit_semvae, fit_texture, images, split
 from lwd.representations.pca import load_pca
 from lwd.representations.semvae import load_semvae
+from lwd.representations.settings import FitSettings
 from lwd.representations.texture import psnr
 
 QUICK = FitSettings(channels=4, steps=60, batch=16, held_out=20)

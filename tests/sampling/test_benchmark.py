@@ -8,7 +8,7 @@ import torch
 import lwd
 from lwd.cli import main
 from lwd.evaluation import quality as room
-from lwd.sampling.benchmark import Trial, front, recommend, sampler_errors, settings
+from lwd.sampling.benchmark import Trial, front, recommend, sampler_errors, trial_settings
 from lwd.sampling.flow import Flow
 from pipelines import three_classes as pipeline
 from strategies import small_mixture
@@ -34,7 +34,7 @@ def test_errors_fall_with_the_order_of_each_solver():
 
 def test_kinks_take_steps_and_leave_room_for_them():
     """Oracle: under Offset(0.3) there are three pieces: no trial has fewer steps, ab2 begins three times."""
-    found = settings(flow(lwd.Offset(0.3)), (4, 8), ())
+    found = trial_settings(flow(lwd.Offset(0.3)), (4, 8), ())
     assert min(steps for *_, steps in found) >= 3
     assert ("ab2", "tau", 5) in found
     trials = sampler_errors(flow(lwd.Offset(0.3)), (8,), optimise=("heun",))

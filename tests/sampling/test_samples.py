@@ -23,9 +23,10 @@ from lwd.report.trajectory import states_along
 from lwd.representations.ldm import autoencoder_from_ldm
 from lwd.sampling import samples
 from lwd.sampling.flow import Flow
-from lwd.sampling.generator import Generator, SampleSettings, open_generator
+from lwd.sampling.generator import Generator, open_generator
 from lwd.sampling.placement import place
 from lwd.sampling.samples import generate
+from lwd.sampling.settings import SampleSettings
 from pipelines import LAYOUT
 from pipelines import three_classes as pipeline
 from reference import ldm

@@ -59,6 +59,14 @@ class Checkpoint:
         """Whether the network was trained at independent local times, so that every schedule suits it."""
         return bool(self.provenance.get("any_schedule"))
 
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Names of the classes 0, 1, ..., where the data had them; otherwise empty."""
+        names = self.provenance.get("classes")
+        if not isinstance(names, list) or len(names) != self.config.classes:
+            return ()
+        return tuple(str(name) for name in names)
+
     def under(self, schedule: Schedule, anyway: bool = False) -> "Checkpoint":
         """The same network on another curve; one that knows only its own curve refuses, unless told otherwise."""
         if schedule == self.schedule:

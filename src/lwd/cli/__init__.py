@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from lwd.cli import bench, convert, data, demo, encode, evaluate, fit, probe, runs, sample, schedule, surfaces, train
+from lwd.cli.options import flags_of
 from lwd.errors import InputError, SolveError, nearest
 from lwd.version import __version__
 
@@ -34,7 +35,7 @@ def build_parser() -> Parser:
     parser = Parser(
         prog="lwd",
         description="Learning When to Denoise: diffusion over several representations, each on its own learned clock.",
-        epilog="example: lwd sample --model fashion --label 3 --out shirts.png",
+        epilog="example: lwd sample --model fashion --label dress --out dresses.png",
     )
     parser.add_argument("--version", action="version", version=f"lwd {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
@@ -43,8 +44,15 @@ def build_parser() -> Parser:
     return parser
 
 
+def _flag(parser: Parser, arguments: argparse.Namespace, error: Exception) -> str:
+    """The option to change, where the error names an argument: the library does not know the command line."""
+    name, flags = getattr(error, "argument", ""), flags_of(parser, arguments)
+    flag = flags.get(name, f"--set {name}=VALUE" if "." in name and "set" in flags else "")
+    return f" ({flag})" if flag and flag not in str(error) else ""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point: 0 on success, 2 for what the user can mend, 130 after Ctrl-C."""
+    """Entry point: 0 on success, 2 for errors that the user can fix, 130 after Ctrl-C."""
     parser = build_parser()
     arguments = parser.parse_args(argv)
     if arguments.command is None:
@@ -53,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return int(arguments.run(arguments))
     except (InputError, SolveError) as error:
-        print(f"lwd: {error}", file=sys.stderr)
+        print(f"lwd: {error}{_flag(parser, arguments, error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("lwd: interrupted", file=sys.stderr)

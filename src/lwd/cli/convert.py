@@ -3,6 +3,9 @@
 import argparse
 from typing import Any
 
+from lwd.cli.options import parse_grid
+from lwd.errors import InputError
+
 
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
@@ -22,7 +25,7 @@ def add_parser(commands: Any) -> None:
     add("--grid", metavar="HxW", help="the latent's size, where it is not square")
     add("--classes", type=int, metavar="N", help="classes, where the label table has no null row")
     add("--tap", type=int, metavar="N", help="the block that the projector reads (default 2)")
-    add("--force", action="store_true", help="replace PATH if it exists")
+    add("--force", dest="replace", action="store_true", help="replace PATH if it exists")
     parser.set_defaults(run=run)
 
 
@@ -35,28 +38,17 @@ def run(arguments: argparse.Namespace) -> int:
         schedule=arguments.schedule,
         statistics=_pairs(arguments.statistics) if arguments.statistics else None,
         heads=arguments.heads,
-        grid=_grid(arguments.grid) if arguments.grid else None,
+        grid=parse_grid(arguments.grid) if arguments.grid else None,
         tap=arguments.tap,
         classes=arguments.classes,
         weights=arguments.weights,
     )
-    print(convert(arguments.source, arguments.out, options, arguments.force))
+    print(convert(arguments.source, arguments.out, options, arguments.replace))
     return 0
 
 
 def _pairs(text: str) -> dict[str, str]:
-    from lwd.errors import InputError
-
     pairs = dict(part.split("=", 1) for part in text.split(",") if "=" in part)
     if not pairs or len(pairs) != len(text.split(",")):
         raise InputError(f"--statistics is written texture=FILE,semantic=FILE, got {text!r}")
     return pairs
-
-
-def _grid(text: str) -> tuple[int, int]:
-    from lwd.errors import InputError
-
-    height, _, width = text.partition("x")
-    if not (height.isdecimal() and width.isdecimal()):
-        raise InputError(f"--grid is written 16x32, got {text!r}")
-    return int(height), int(width)

@@ -16,8 +16,8 @@ def add_parser(commands: Any) -> None:
 
     fetch = actions.add_parser(
         "fetch",
-        help="get images or an encoder into the cache directory",
-        description="Get images or an encoder into the cache ($LWD_CACHE, or ~/.cache/lwd), checked and whole.",
+        help="download images or an encoder into the cache directory",
+        description="Download images or an encoder into the cache ($LWD_CACHE, or ~/.cache/lwd), checked.",
         epilog="example: lwd data fetch cifar10",
     )
     fetch.add_argument(
@@ -70,7 +70,7 @@ def run_verify(arguments: argparse.Namespace) -> int:
     problems = verify(arguments.directory)
     if problems:
         raise InputError("; ".join(problems))
-    print(f"{arguments.directory}: all shards are whole")
+    print(f"{arguments.directory}: all shards are intact")
     return 0
 
 

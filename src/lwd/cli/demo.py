@@ -22,8 +22,8 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from dataclasses import replace
 
-    from lwd.demo.found import commands
     from lwd.demo.plan import FULL, QUICK
+    from lwd.demo.results import commands
     from lwd.demo.run import Interrupted, run_demo
 
     plan = replace(QUICK if arguments.quick else FULL, seed=arguments.seed)

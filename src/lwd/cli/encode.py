@@ -4,7 +4,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from lwd.cli.options import add_settings, given
 from lwd.errors import InputError
+from lwd.latents.settings import EncodeSettings
 
 
 def add_parser(commands: Any) -> None:
@@ -16,20 +18,13 @@ def add_parser(commands: Any) -> None:
     )
     add = parser.add_argument
     add("source", metavar="SOURCE", help="fashion/train, cifar10/train, or a directory with one folder per class")
-    add("--texture", required=True, metavar="DIR", help="the texture autoencoder (ours, or diffusers' AutoencoderKL)")
-    add(
-        "--semantic", required=True, metavar="NAME", help="resnet50:4@64, a DINOv2 or CLIP model, or embedded (fashion)"
-    )
-    add("--compress", metavar="DIR", help="the compressor of its features (PCA or SemVAE)")
-    add("--out", required=True, metavar="DIR", help="where the shards go")
-    add("--size", type=int, default=0, metavar="PX", help="crop and scale images to this size")
-    add("--shard-size", type=int, default=1000, metavar="N", help="images per shard (default 1000)")
-    add("--batch", type=int, default=50, metavar="N", help="images at once (default 50)")
-    add("--dtype", default="float32", help="float32 (default), float16 or bfloat16")
-    add("--features", action="store_true", help="keep the encoder's features for alignment")
-    add("--skip-bad", action="store_true", help="leave out images that cannot be read")
+    add("--texture", required=True, metavar="DIR", help="texture autoencoder (ours, or diffusers' AutoencoderKL)")
+    add("--semantic", required=True, metavar="NAME", help="resnet50:4@64, a DINOv2 or CLIP model, or embedded")
+    add("--compress", metavar="DIR", help="compressor of its features (PCA or SemVAE)")
+    add("--out", required=True, metavar="DIR", help="directory for the shards")
+    names = ("size", "shard_size", "batch", "dtype", "features", "skip_bad", "threads")
+    add_settings(parser, EncodeSettings, *names, size="PX")
     add("--device", metavar="NAME", help="cpu, cuda or cuda:N (default: this process's GPU if there is one)")
-    add("--threads", type=int, default=2, metavar="N", help="of each process; part of the result (default 2)")
     parser.set_defaults(run=run)
 
 
@@ -40,10 +35,9 @@ def run(arguments: argparse.Namespace) -> int:
     from lwd.images.catalog import open_source
     from lwd.io.files import check_writable
     from lwd.io.jobs import process
-    from lwd.latents.encode import Encoders, EncodeSettings, encode
+    from lwd.latents.encode import Encoders, encode
 
-    names = ("shard_size", "batch", "dtype", "features", "skip_bad", "size", "threads")
-    settings = EncodeSettings(**{name: getattr(arguments, name) for name in names})
+    settings = EncodeSettings(**given(arguments, EncodeSettings))
     share, device = process(), choose_device(arguments.device)
     if arguments.semantic == "embedded":
         return _embedded(arguments)
@@ -65,8 +59,8 @@ def _embedded(arguments: argparse.Namespace) -> int:
     source, _, split = arguments.source.partition("/")
     if source != "fashion" or arguments.compress:
         raise InputError("--semantic embedded is for fashion/train and fashion/test, and takes no --compress")
-    where = locate_autoencoder(arguments.texture)
-    texture = f"{Path(arguments.texture).resolve().name} (files {model_digest(where)})"
-    out = encode_embedded(split or "train", TextureAutoencoder.load(arguments.texture).eval(), arguments.out, texture)
+    place = locate_autoencoder(arguments.texture)
+    record = f"{Path(arguments.texture).resolve().name} (files {model_digest(place)})"
+    out = encode_embedded(split or "train", TextureAutoencoder.load(arguments.texture).eval(), arguments.out, record)
     print(f"{out}: texture latents of {arguments.source}, with the embedded semantic latents")
     return 0

@@ -4,16 +4,19 @@ import argparse
 import sys
 from typing import Any
 
+from lwd.cli.options import add_settings, given, parse_numbers
 from lwd.errors import InputError
+from lwd.surfaces.settings import PathSettings
 
+DEFAULTS = PathSettings()
 FAMILIES = "polynomial, bernstein (convex) or monotone, each with :DEGREE"
 
 
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "surfaces",
-        help="look at the loss surfaces of a surface probe",
-        description="Look at loss surfaces.",
+        help="show the loss surfaces of a surface probe",
+        description="Show loss surfaces.",
         epilog="example: lwd surfaces show runs/surface",
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
@@ -37,26 +40,29 @@ def add_schedule_actions(actions: Any) -> None:
     )
     path = actions.add_parser(
         "path",
-        help="the best schedule for every lambda, and which lambda to take",
+        help="the best schedule for every lambda; recommends one",
         epilog="example: lwd schedule path runs/surface --steps 20 --out path",
     )
     for parser in (fit, path):
         parser.add_argument("surfaces", metavar="SURFACES", help="a surfaces.safetensors, or its probe's directory")
         best = "; or optimum, the best of all paths" if parser is fit else ""
         parser.add_argument("--family", default="polynomial", metavar="NAME", help=FAMILIES + best)
-        parser.add_argument("--weights", metavar="G=W,...", help="of the groups (default: the probe's)")
-        parser.add_argument("--reduction", choices=("channels", "groups"), help="default: the probe's")
+        parser.add_argument("--weights", metavar="G=W,...", help="weights of the groups (default: the probe's)")
+        parser.add_argument("--reduction", choices=("channels", "groups"), help="average over (default: the probe's)")
         parser.add_argument(
-            "--weight-gradient", choices=("exact", "stop", "none"), default="exact", help="default exact"
+            "--weight-gradient",
+            choices=("exact", "stop", "none"),
+            default="exact",
+            help="how the rate correction counts (default exact)",
         )
     fit.add_argument("--kinetic", type=float, required=True, metavar="LAMBDA", help="weight of the kinetic energy")
-    fit.add_argument("--out", required=True, metavar="FILE", help="the schedule (.json)")
+    fit.add_argument("--out", required=True, metavar="FILE", help="schedule file (.json)")
     fit.set_defaults(run=run_fit)
-    path.add_argument("--lambdas", metavar="L1,L2,...", help="which (default 16 from 0.0003 to 0.3)")
-    path.add_argument("--steps", type=int, metavar="N", help="also choose for a sampler with N steps")
-    path.add_argument("--order", type=int, metavar="P", help="of that sampler: 1 or 2 (default 2)")
-    path.add_argument("--tolerance", type=float, metavar="E", help="error it may have (default 0.05)")
-    path.add_argument("--out", required=True, metavar="DIR", help="path.png, path.json and the schedules go there")
+    path.add_argument("--lambdas", metavar="L1,L2,...", help="lambdas to solve for (default 16 from 0.0003 to 0.3)")
+    path.add_argument("--steps", type=int, metavar="N", help="also choose a lambda for a sampler with N steps")
+    path.add_argument("--order", type=int, metavar="P", help=f"its order: 1 or 2 (default {DEFAULTS.order})")
+    add_settings(path, PathSettings, "tolerance")
+    path.add_argument("--out", required=True, metavar="DIR", help="directory for path.png, path.json and the schedules")
     path.set_defaults(run=run_path)
 
 
@@ -138,44 +144,38 @@ def run_path(arguments: argparse.Namespace) -> int:
 
     from lwd.io.files import check_writable
     from lwd.probing.surface import error_scale
-    from lwd.report.surfaces import path_table, write_path
+    from lwd.report.surfaces import path_table, rule_of, write_path
     from lwd.schedule.io import parse_family
-    from lwd.surfaces.lambda_path import LAMBDAS, lambda_path
+    from lwd.surfaces.lambda_path import lambda_path
 
     a, out = arguments, Path(arguments.out)
+    values = given(a, PathSettings)
     for name in ("order", "tolerance"):
-        if a.steps is None and getattr(a, name) is not None:
+        if a.steps is None and name in values:
             raise InputError(f"--{name} has no effect without --steps N")
-    a.order, a.tolerance = 2 if a.order is None else a.order, 0.05 if a.tolerance is None else a.tolerance
+    if a.lambdas:
+        values["lambdas"] = tuple(parse_numbers(a.lambdas, "lambdas"))
     surfaces, objective, about = _opened(a)
+    scale = error_scale(about["surfaces"], values.get("order", DEFAULTS.order))
+    settings = PathSettings(**values, scale=scale)
     family = parse_family(a.family, objective.layout.names)
-    lambdas = _lambdas(a.lambdas) if a.lambdas else LAMBDAS
     check_writable(out)
-    with tqdm(total=len(lambdas), desc="solving", unit="lambda", disable=None) as bar:
-        rule = {"steps": a.steps, "tolerance": a.tolerance, "order": a.order}
-        scale = error_scale(about["surfaces"], a.order)
-        path = lambda_path(family, surfaces, objective, lambdas, **rule, scale=scale, progress=bar.update)
+    with tqdm(total=len(settings.lambdas), desc="solving", unit="lambda", disable=None) as bar:
+        path = lambda_path(family, surfaces, objective, settings, bar.update)
     print(path_table(path))
-    write_path(path, out, about | rule | {"scale": scale})
-    _say(path, a, out)
+    write_path(path, out, about | rule_of(settings))
+    _say(path, settings, out)
     return 0
 
 
-def _say(path: Any, a: argparse.Namespace, out: Any) -> None:
+def _say(path: Any, settings: PathSettings, out: Any) -> None:
     if path.weakest is None:
         print("every lambda collapsed; try larger ones", file=sys.stderr)
     else:
         below = f", collapse below {path.threshold:.4g}" if path.threshold is not None else ", nothing collapsed"
         print(f"weakest stable lambda: {path.weakest.kinetic:.4g}{below}    {out}/weakest.json")
     if path.chosen is not None:
-        met = "within" if path.chosen.error <= a.tolerance else "the least, not within"
-        error = f"predicted error {path.chosen.error:.3g}, {met} {a.tolerance:g}"
-        print(f"for {a.steps} steps: lambda {path.chosen.kinetic:.4g} ({error})    {out}/chosen.json")
+        met = "within" if path.chosen.error <= settings.tolerance else "the least, not within"
+        error = f"predicted error {path.chosen.error:.3g}, {met} {settings.tolerance:g}"
+        print(f"for {settings.steps} steps: lambda {path.chosen.kinetic:.4g} ({error})    {out}/chosen.json")
     print(f"picture: {out}/path.png    numbers: {out}/path.json")
-
-
-def _lambdas(text: str) -> list[float]:
-    try:
-        return [float(part) for part in text.split(",")]
-    except ValueError as error:
-        raise InputError(f"--lambdas is a list of numbers such as 0.01,0.02, got {text!r}") from error

@@ -11,11 +11,12 @@ from lwd.assets import AUTOENCODERS
 from lwd.checkpoints.directory import locate
 from lwd.compute.devices import threads
 from lwd.demo.clock import Clock
-from lwd.demo.found import Found, findings
 from lwd.demo.plan import FULL, NAMES, SPECS, VARIANTS, Plan, keep, samples_folder, train_folder
+from lwd.demo.results import Results, findings
 from lwd.demo.story import make_story
 from lwd.errors import InputError
-from lwd.evaluation.evaluate import EvaluateSettings, evaluate
+from lwd.evaluation.evaluate import evaluate
+from lwd.evaluation.settings import EvaluateSettings
 from lwd.io.files import model_digest, read_json
 from lwd.io.locks import alone
 from lwd.latents.embedded import encode_embedded
@@ -24,16 +25,18 @@ from lwd.objective import FlowObjective
 from lwd.probing.joint import probe
 from lwd.probing.surface import error_scale, surface_probe, surface_settings
 from lwd.report.html import write_report
-from lwd.report.surfaces import write_path
+from lwd.report.surfaces import rule_of, write_path
 from lwd.representations.texture import TextureAutoencoder
-from lwd.sampling.generator import Generator, SampleSettings, open_generator
+from lwd.sampling.generator import Generator, open_generator
 from lwd.sampling.samples import generate
+from lwd.sampling.settings import SampleSettings
 from lwd.schedule.base import Schedule
 from lwd.schedule.io import load_schedule, parse_schedule
 from lwd.schedule.learned import Learnable, Polynomial
 from lwd.surfaces.files import NAME as SURFACES
 from lwd.surfaces.files import load_surfaces
 from lwd.surfaces.lambda_path import lambda_path
+from lwd.surfaces.settings import PathSettings
 from lwd.surfaces.table import SurfaceTable, smooth
 from lwd.training.config import Config, with_changes
 from lwd.training.devices import Devices
@@ -63,7 +66,7 @@ def run_demo(out: str | os.PathLike[str], plan: Plan = FULL, show: Callable[[str
         for variant in VARIANTS:
             demo.sample(variant)
         scores = demo.evaluate()
-        found = Found(folder, plan, table, read_json(folder / "path" / "path.json"), demo.schedules(), joint, scores)
+        found = Results(folder, plan, table, read_json(folder / "path" / "path.json"), demo.schedules(), joint, scores)
         with demo.clock.stage("report", len(NAMES)) as advance:
             story = make_story(found, demo.generator, advance)
             write_report(story, folder / REPORT)
@@ -129,14 +132,18 @@ class _Demo:
             provenance = load_surfaces(surfaces)[1]
             weights, reduction = surface_settings(provenance)
             objective = FlowObjective(table.layout, weights, reduction)
-            rule: dict[str, Any] = {"steps": self.plan.steps, "tolerance": self.plan.tolerance, "order": 2}
-            rule["scale"] = error_scale(provenance, 2)
+            rule = PathSettings(
+                lambdas=self.plan.lambdas,
+                steps=self.plan.steps,
+                tolerance=self.plan.tolerance,
+                scale=error_scale(provenance, 2),
+            )
             family = Polynomial(groups=table.layout.names)
-            path = lambda_path(family, smooth(table), objective, self.plan.lambdas, **rule, progress=advance)
+            path = lambda_path(family, smooth(table), objective, rule, advance)
             if path.chosen is None:  # every lambda collapsed: the strongest comes nearest to a usable curve
                 path = replace(path, chosen=path.points[-1])
             about = {"by": "lwd demo", "family": "polynomial", "weights": objective.weights, "reduction": reduction}
-            write_path(path, self.out / "path", about | rule | {"surfaces": digest})
+            write_path(path, self.out / "path", about | rule_of(rule) | {"surfaces": digest})
 
     def _solved(self, digest: str) -> bool:
         """Whether the path of these surfaces is there and whole; otherwise it is solved again."""
@@ -183,7 +190,7 @@ class _Demo:
         with self.clock.stage(f"train {name}", self.plan.train_steps) as advance:
             if _finished(train_folder(self.out, name), self.plan.train_steps):
                 return
-            config = replace(self.config, schedule=self.spec(name))
+            config = self.config.changed(schedule=self.spec(name))
             options = RunOptions(Devices(cpu=True), on_step=_Steps(advance))
             outcome = train(config, data, train_folder(self.out, name), options, init_from=self.out / "surface")
             _go_on(outcome.finished)

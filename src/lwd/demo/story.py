@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from PIL import Image
 
-from lwd.demo.found import Found, commands, findings
 from lwd.demo.plan import NAMES, VARIANTS, Plan, samples_folder, train_folder
+from lwd.demo.results import Results, commands, findings
 from lwd.images.fashion import CLASSES, fashion_meta, fashion_semantic
 from lwd.images.pictures import png
 from lwd.report.sheets import colours
@@ -43,7 +43,7 @@ COLUMNS = {
 
 
 def make_story(
-    found: Found, generator: Callable[[str, str], Generator], advance: Callable[[float], object]
+    found: Results, generator: Callable[[str, str], Generator], advance: Callable[[float], object]
 ) -> dict[str, Any]:
     """The report's contents (see lwd.report.html); what takes time is the viewer's trajectories."""
     plan = found.plan
@@ -103,7 +103,7 @@ def _times(schedule: Schedule, tau: Sequence[float] = TAU) -> dict[str, list[flo
     return {name: [round(v, 5) for v in values[:, g].tolist()] for g, name in enumerate(schedule.groups)}
 
 
-def _curves(found: Found) -> dict[str, Any]:
+def _curves(found: Results) -> dict[str, Any]:
     plan, kinetic = found.plan, found.path["chosen"]
     shown = {**found.schedules, f"joint probe, {plan.joint_steps} steps": found.joint}
     rows = [
@@ -117,7 +117,7 @@ def _curves(found: Found) -> dict[str, Any]:
     return {"tau": [round(t, 5) for t in TAU], "schedules": rows, "caption": caption}
 
 
-def _path(found: Found) -> dict[str, Any]:
+def _path(found: Results) -> dict[str, Any]:
     plan, path = found.plan, found.path
     points = []
     for point in path["points"]:
@@ -133,7 +133,7 @@ def _path(found: Found) -> dict[str, Any]:
     return {"tau": [round(t, 5) for t in TAU], "points": points, "caption": caption, **marks}
 
 
-def _surfaces(found: Found) -> dict[str, Any]:
+def _surfaces(found: Results) -> dict[str, Any]:
     axis = torch.linspace(0, 1, AXIS, dtype=torch.float64)
     losses, energies = smooth(found.table)(grid_points(axis, 2))
     panels = []
@@ -156,7 +156,7 @@ def _surfaces(found: Found) -> dict[str, Any]:
     }
 
 
-def _losses(found: Found) -> dict[str, Any]:
+def _losses(found: Results) -> dict[str, Any]:
     plan, runs = found.plan, []
     for name in NAMES:
         lines = read_metrics(train_folder(found.out, name) / METRICS)
@@ -169,7 +169,7 @@ def _losses(found: Found) -> dict[str, Any]:
     return {"runs": runs, "y": "training loss", "caption": caption}
 
 
-def _table(found: Found) -> dict[str, Any]:
+def _table(found: Results) -> dict[str, Any]:
     judge, rows = load_judge(), []
     for name in NAMES:
         flow, energy = found.terms(name)
@@ -195,7 +195,7 @@ def _table(found: Found) -> dict[str, Any]:
     return {"columns": columns, "rows": rows, "caption": caption}
 
 
-def _grids(found: Found) -> dict[str, Any]:
+def _grids(found: Results) -> dict[str, Any]:
     items = []
     for name in NAMES:
         for variant in VARIANTS:

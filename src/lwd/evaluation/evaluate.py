@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,37 +16,18 @@ from lwd.evaluation.features import (
     InceptionNetwork,
     Network,
     check_count,
-    forget,
+    discard,
+    extract,
     given_moments,
-    look,
 )
 from lwd.evaluation.score import NO_INCEPTION, SKIPPED, Reference, Scores, as_json, score
+from lwd.evaluation.settings import EvaluateSettings
 from lwd.images.pictures import Pictures, open_pictures
 from lwd.io.files import cache_dir, check_writable, read_json, write_json
 from lwd.version import __version__
 
 FORMAT, VERSION = "lwd.evaluation", 1
 RESULT = "evaluation.json"
-
-
-@dataclass(frozen=True)
-class EvaluateSettings:
-    """How to look at the images."""
-
-    size: int = 0
-    """Crop and scale the reference to so many pixels (a folder of photographs)."""
-    encoder: str = ""
-    """Also a Fréchet distance on this encoder (see `lwd encode --semantic`)."""
-    skip_inception: bool = False
-    shuffle: bool = False
-    batch: int = 25
-    threads: int = 2
-
-    def __post_init__(self) -> None:
-        for name, least in (("size", 0), ("batch", 1), ("threads", 1)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < least:
-                raise InputError(f"--{name} is a whole number from {least} on, got {value!r}")
 
 
 DEFAULTS = EvaluateSettings()
@@ -76,8 +57,8 @@ def evaluate(
         given = given_moments(other, networks)
         seen = None
         if len(other):
-            seen = look(other, networks, where, settings.batch, _bar(progress, "reference", other), cache)
-        found = look(pictures, networks, where, settings.batch, _bar(progress, "samples", pictures), cache)
+            seen = extract(other, networks, where, settings.batch, _bar(progress, "reference", other), cache)
+        found = extract(pictures, networks, where, settings.batch, _bar(progress, "samples", pictures), cache)
         scores = score(found, Reference.of(seen, given, other.name), reason, settings.shuffle)
     if path is not None:
         sides = {
@@ -89,7 +70,7 @@ def evaluate(
             write_json(path, _head() | as_json(scores) | sides | looked)
         except InputError as error:  # the disk is full, say: the numbers are not lost
             return replace(scores, warnings=[*scores.warnings, f"the numbers are in no file: {error}"]), None
-    forget(pictures, networks, cache)
+    discard(pictures, networks, cache)
     return scores, path
 
 

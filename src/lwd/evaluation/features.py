@@ -76,7 +76,7 @@ class EncoderNetwork:
 
 
 @dataclass(frozen=True)
-class Seen:
+class FeatureSet:
     """A set of images as networks see it; rows (n, d) float32 of some features, moments of all in interleaved parts."""
 
     name: str
@@ -93,17 +93,17 @@ class Seen:
         return total
 
 
-def look(
+def extract(
     images: Pictures,
     networks: Sequence[Network],
     device: torch.device | str = "cpu",
     batch: int = 25,
     progress: Callable[[int], object] | None = None,
     cache: Path | None = None,
-) -> Seen:
+) -> FeatureSet:
     """Show every image once to all networks. A block that was seen before, by these networks, is not looked at again.
 
-    What was seen lies in the cache under the images' content and stays there until `forget`. Of several processes that
+    What was seen lies in the cache under the images' content and stays there until `discard`. Of several processes that
     want the same images, one looks and the others wait for it.
     """
     check_count(images)
@@ -147,7 +147,7 @@ def _block(stream: Any, size: int, networks: Sequence[Network], device: Any, pro
     return {name: torch.cat(values).contiguous() for name, values in found.items()}
 
 
-def _gather(images: Pictures, folder: Path, count: int) -> Seen:
+def _gather(images: Pictures, folder: Path, count: int) -> FeatureSet:
     rows: dict[str, list[Tensor]] = {}
     parts: dict[str, list[Moments]] = {}
     for number in range(count):
@@ -162,11 +162,11 @@ def _gather(images: Pictures, folder: Path, count: int) -> Seen:
                     # BLOCK is a multiple of PARTS: row i of a block is row i of the set, modulo PARTS.
                     if len(values[i::PARTS]):
                         group.update(values[i::PARTS])
-    return Seen(images.name, len(images), {name: torch.cat(blocks) for name, blocks in rows.items()}, parts)
+    return FeatureSet(images.name, len(images), {name: torch.cat(blocks) for name, blocks in rows.items()}, parts)
 
 
-def forget(images: Pictures, networks: Sequence[Network], cache: Path | None = None) -> None:
-    """Remove what `look` kept of a set, unless another process is using it."""
+def discard(images: Pictures, networks: Sequence[Network], cache: Path | None = None) -> None:
+    """Remove what `extract` kept of a set, unless another process is using it."""
     folder = _folder(images, networks, cache)
     if not folder.is_dir():
         return

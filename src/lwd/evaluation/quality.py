@@ -7,13 +7,15 @@ import numpy as np
 
 from lwd.compute.devices import threads
 from lwd.errors import InputError
-from lwd.evaluation.evaluate import EvaluateSettings, networks_for
-from lwd.evaluation.features import ENCODER, PARTS, POOL, forget, given_moments, look
+from lwd.evaluation.evaluate import networks_for
+from lwd.evaluation.features import ENCODER, PARTS, POOL, discard, extract, given_moments
 from lwd.evaluation.score import Metric, Reference, frechet
+from lwd.evaluation.settings import EvaluateSettings
 from lwd.images.pictures import open_pictures
 from lwd.images.sources import Pixels
 from lwd.sampling.benchmark import Trial
 from lwd.sampling.generator import Generator
+from lwd.sampling.settings import UNIFORM
 
 
 class Quality:
@@ -21,7 +23,7 @@ class Quality:
 
     def __init__(self, generator: Generator, reference: str, count: int, encoder: str = "") -> None:
         if count < PARTS:
-            raise InputError(f"the quality of {count} samples cannot be measured; --samples is at least {PARTS}")
+            raise InputError(f"{count} samples are too few to measure; use at least {PARTS}", argument="samples")
         generator.check_decoder()
         self.generator, self.count = generator, count
         wanted = EvaluateSettings(encoder=encoder, skip_inception=bool(encoder))
@@ -33,16 +35,16 @@ class Quality:
             raise InputError(
                 f"{reference} holds no images and no moments of the {self.feature!r} features; pass images"
             )
-        seen = look(pictures, self.networks, generator.device) if len(pictures) else None
+        seen = extract(pictures, self.networks, generator.device) if len(pictures) else None
         self.reference = Reference.of(seen, given, pictures.name)
 
     def __call__(self, trial: Trial) -> tuple[float, float]:
-        s = replace(self.generator.settings, count=self.count, solver=trial.solver, steps=trial.steps)
-        s = replace(s, placement=trial.placement or "tau", rtol=trial.rtol)
+        chosen = {"solver": trial.solver, "steps": trial.steps, "placement": trial.placement or UNIFORM}
+        s = self.generator.settings.changed(count=self.count, rtol=trial.rtol, **chosen)
         drawn = _Drawn(replace(self.generator, settings=s))
         with threads(s.threads):
-            seen = look(drawn, self.networks, self.generator.device)
-        forget(drawn, self.networks)
+            seen = extract(drawn, self.networks, self.generator.device)
+        discard(drawn, self.networks)
         metric: Metric = frechet(seen, self.feature, *self.reference.moments[self.feature])
         return metric.value, metric.error
 

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from lwd.errors import InputError
-from lwd.evaluation import inception_score, kid
-from lwd.evaluation.features import ENCODER, PARTS, POOL, PROBABILITIES, SPATIAL, Seen
+from lwd.evaluation.features import ENCODER, PARTS, POOL, PROBABILITIES, SPATIAL, FeatureSet
 from lwd.evaluation.frechet import frechet_to
 from lwd.evaluation.kernel import kid_without
 from lwd.evaluation.manifold import overlap
+from lwd.evaluation.metrics import inception_score, kid
 from lwd.evaluation.rows import BLOCK
 
 ENOUGH = 10_000
@@ -63,7 +63,7 @@ class Reference:
     rows: Mapping[str, Tensor]
 
     @classmethod
-    def of(cls, seen: Seen | None, given: Mapping[str, tuple[Tensor, Tensor]], name: str) -> "Reference":
+    def of(cls, seen: FeatureSet | None, given: Mapping[str, tuple[Tensor, Tensor]], name: str) -> "Reference":
         """Moments that came with the file go before our own."""
         own = (
             {feature: (m.mean, m.covariance) for feature in seen.parts for m in [seen.moments(feature)]} if seen else {}
@@ -71,7 +71,7 @@ class Reference:
         return cls(name, seen.count if seen else 0, {**own, **given}, seen.rows if seen else {})
 
 
-def score(samples: Seen, reference: Reference, why: str = NO_INCEPTION, shuffle: bool = False) -> Scores:
+def score(samples: FeatureSet, reference: Reference, why: str = NO_INCEPTION, shuffle: bool = False) -> Scores:
     """All metrics that the features allow. why: what to say where Inception's features are missing.
 
     shuffle: put the rows in a random order before the Inception Score, which is of consecutive rows.
@@ -100,7 +100,7 @@ def score(samples: Seen, reference: Reference, why: str = NO_INCEPTION, shuffle:
     return Scores(ordered, missing, warnings_about(samples, shuffle))
 
 
-def frechet(samples: Seen, feature: str, mean: Tensor, covariance: Tensor) -> Metric:
+def frechet(samples: FeatureSet, feature: str, mean: Tensor, covariance: Tensor) -> Metric:
     """Of one feature, to a reference's moments."""
     moments = samples.moments(feature)
     if len(moments.mean) != len(mean):
@@ -153,7 +153,7 @@ def _without(rows: Tensor, part: int) -> Tensor:
     return rows[torch.arange(len(rows)) % PARTS != part]
 
 
-def warnings_about(samples: Seen, shuffle: bool = False) -> list[str]:
+def warnings_about(samples: FeatureSet, shuffle: bool = False) -> list[str]:
     """What a reader of the table should know."""
     found = []
     if samples.count < ENOUGH:

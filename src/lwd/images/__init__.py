@@ -1,1 +1,1 @@
-"""Latents on disk: shards in SFD's format, their manifest, and the reader that training uses."""
+"""Images by name: folders, CIFAR-10, the embedded Fashion-MNIST, and pictures as files."""

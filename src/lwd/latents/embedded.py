@@ -11,7 +11,7 @@ from lwd.errors import InputError
 from lwd.groups import Layout
 from lwd.images.fashion import GRID, fashion_meta, fashion_semantic, load_fashion
 from lwd.latents.shards import MANIFEST, group_key, read_manifest, write_manifest, write_shard
-from lwd.latents.statistics import Statistics
+from lwd.latents.statistics import statistics_of
 from lwd.representations.texture import TextureAutoencoder, from_uint8
 
 SHARD = 2000
@@ -39,17 +39,14 @@ def encode_embedded(split: str, autoencoder: TextureAutoencoder, out: str | os.P
     if latents["texture"].shape[2:] != GRID:
         size = "x".join(map(str, latents["texture"].shape[2:]))
         raise InputError(
-            f"the embedded semantic latents are on 4x4, the autoencoder's on {size}; fit it with --patch 7"
+            f"the embedded semantic latents are on 4x4, the autoencoder's on {size}; fit one with patches of 7 px"
         )
     labels, lines = torch.from_numpy(source.labels), []
     for number, low in enumerate(range(0, len(source), SHARD)):
         rows = slice(low, low + SHARD)
         tensors = {group_key(name): part[rows].contiguous() for name, part in latents.items()}
         lines.append(write_shard(out / f"shard-{number:05}.safetensors", tensors | {"labels": labels[rows]}))
-    moments = {name: ChannelMoments().update(part) for name, part in latents.items()}
-    statistics = Statistics(
-        {n: m.mean.float() for n, m in moments.items()}, {n: m.std.float() for n, m in moments.items()}
-    )
+    statistics = statistics_of({name: ChannelMoments().update(part) for name, part in latents.items()})
     layout = Layout.of(**{name: part.shape[1] for name, part in latents.items()})
     write_manifest(out, layout, len(source.classes), lines, statistics, about)
     return out

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,14 +13,15 @@ from torch import Tensor
 
 from lwd.compute.devices import choose_device, threads
 from lwd.compute.moments import ChannelMoments
-from lwd.errors import InputError, nearest
+from lwd.errors import InputError
 from lwd.groups import Layout
 from lwd.images.catalog import open_source
 from lwd.images.sources import BadImage, ImageSource, center_crop, source_digest
 from lwd.io.files import model_digest, read_json, write_json
 from lwd.io.jobs import keep_plan, shared
+from lwd.latents.settings import EncodeSettings
 from lwd.latents.shards import FEATURES, MANIFEST, group_key, open_shard, write_manifest, write_shard
-from lwd.latents.statistics import Statistics
+from lwd.latents.statistics import statistics_of
 from lwd.representations.encoders import Origin, SemanticEncoder, load_encoder, move, resize_map
 from lwd.representations.pca import load_pca
 from lwd.representations.semvae import load_semvae
@@ -41,30 +42,6 @@ class Compressor(Protocol):
     def channels(self) -> int: ...
 
     def encode(self, features: Tensor) -> Tensor: ...
-
-
-@dataclass(frozen=True)
-class EncodeSettings:
-    """How the shards are cut; the same settings give the same bytes on the same kind of processor."""
-
-    shard_size: int = 1000
-    batch: int = 50
-    dtype: str = "float32"
-    features: bool = False
-    """Also keep the encoder's features, as alignment targets for REPA."""
-    skip_bad: bool = False
-    """Leave out images that cannot be read, and count them, instead of stopping."""
-    size: int = 0
-    """Pixels to crop and scale every image to; 0 takes images as they are."""
-    threads: int = 2
-    """Of each process. Sums depend on it in the last bit, so it is not left to the machine or to torchrun."""
-
-    def __post_init__(self) -> None:
-        if self.dtype not in DTYPES:
-            raise InputError(f"there is no dtype {self.dtype!r}; {nearest(self.dtype, DTYPES)}")
-        for name, least in (("shard_size", 1), ("batch", 1), ("threads", 1), ("size", 0)):
-            if getattr(self, name) < least:
-                raise InputError(f"{name} must be at least {least}, got {getattr(self, name)}")
 
 
 DEFAULTS = EncodeSettings()
@@ -304,8 +281,7 @@ def _finish(job: _Job) -> None:
         for name, value in part["moments"].items():
             mean, squares = (torch.tensor(value[key], dtype=torch.float64) for key in ("mean", "squares"))
             merged[name].merge(ChannelMoments(value["count"], mean, squares))
-    means, stds = ({n: getattr(m, part).float() for n, m in merged.items()} for part in ("mean", "std"))
-    statistics = Statistics(means, stds)
+    statistics = statistics_of(merged)
     provenance = {**job.provenance, "left_out": bad} if bad else job.provenance
     lines = [part["line"] for part in parts if part["line"] is not None]
     with shared(job.out / MANIFEST):
@@ -314,7 +290,7 @@ def _finish(job: _Job) -> None:
 
 def _same_plan(job: _Job) -> None:
     """Shards of other settings, encoders or images must not be mixed; whether bad images stop the run may change."""
-    settings = {key: value for key, value in asdict(job.settings).items() if key != "skip_bad"}
+    settings = {key: value for key, value in job.settings.to_dict().items() if key != "skip_bad"}
     plan = {**settings, "device": job.device.type, "images": len(job.source), **job.provenance}
     # Asked before the plan: another process may be writing both.
     begun = any(job.out.glob("*.safetensors")) or any((job.out / PARTS).glob("[0-9]*.json"))

@@ -78,6 +78,7 @@ class LatentReader:
         self.ends = np.cumsum([shard.count for shard in self.shards])
         self.labels = torch.cat([shard.read("labels", shard.bytes()).to(torch.int64) for shard in self.shards])
         self.classes = _classes(self.shards, self.labels, classes or (manifest["classes"] if manifest else None))
+        self.class_names = _class_names(manifest, self.classes)
         self.mirrored = have_twins(self.shards, wanted)
         self._fingerprint = _fingerprint(manifest, self.shards, groups)
         self._wanted = (*wanted, *(key + FLIP for key in wanted)) if self.mirrored else wanted
@@ -242,6 +243,13 @@ def _verify_statistics(directory: Path, reader: LatentReader, moments: Mapping[s
                     f"{said[at]:.6g} for channel {at}, which has {value[at]:.6g}"
                 )
     return problems
+
+
+def _class_names(manifest: Mapping[str, Any] | None, count: int) -> tuple[str, ...]:
+    """Names of the classes, where the images had them."""
+    about = manifest.get("provenance") if manifest else None
+    names = about.get("classes") if isinstance(about, Mapping) else None
+    return tuple(map(str, names)) if isinstance(names, list) and len(names) == count else ()
 
 
 def _open_all(directory: Path, manifest: Mapping[str, Any] | None) -> list[Shard]:

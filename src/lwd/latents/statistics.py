@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lwd.compute.moments import ChannelMoments
 from lwd.errors import InputError
 from lwd.groups import Layout
 from lwd.io.files import read_json, write_json
@@ -69,6 +70,12 @@ class Statistics:
     def to_dict(self) -> dict[str, Any]:
         groups = {n: {"mean": self.mean[n].tolist(), "std": self.std[n].tolist()} for n in self.mean}
         return {"format": FORMAT, "version": VERSION, "groups": groups}
+
+
+def statistics_of(moments: Mapping[str, ChannelMoments]) -> Statistics:
+    """Statistics from each group's moments."""
+    means, stds = ({n: getattr(m, part).float() for n, m in moments.items()} for part in ("mean", "std"))
+    return Statistics(means, stds)
 
 
 def save_statistics(statistics: Statistics, path: str | os.PathLike[str]) -> None:

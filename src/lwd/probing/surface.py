@@ -25,7 +25,7 @@ from lwd.surfaces.curvature import predicted_error
 from lwd.surfaces.files import NAME, load_surfaces, save_surfaces
 from lwd.surfaces.table import LEAST, GridSurfaces, SurfaceTable, smooth, tabulate
 from lwd.training.config import Config, load_config, with_changes
-from lwd.training.train import Data, build_network, open_data, versions
+from lwd.training.train import Data, build_network, class_names, open_data, versions
 from lwd.training.trainer import Outcome, RunOptions, Task, Trainer, prepare
 
 CALIBRATION = 32
@@ -61,7 +61,8 @@ def surface_probe(
     reader = copy.deepcopy(network).to(devices.device).eval()
     objective = FlowObjective(data.layout, o.weights, o.reduction)
     about: dict[str, Any] = {"by": "lwd probe", "method": "surface", "data": data.fingerprint, "versions": versions()}
-    outcome = Trainer(config, data, out, Task(network, objective, None, provenance=about), options).run()
+    task = Task(network, objective, None, provenance=about | class_names(data))
+    outcome = Trainer(config, data, out, task, options).run()
     if not outcome.finished:
         return outcome, None
     if devices.main:

@@ -21,6 +21,7 @@ from lwd.schedule.base import Schedule
 from lwd.schedule.io import save_schedule
 from lwd.surfaces.integral import pull
 from lwd.surfaces.lambda_path import LambdaPath
+from lwd.surfaces.settings import PathSettings
 from lwd.surfaces.table import SurfaceTable, grid_points, smooth
 
 
@@ -139,6 +140,11 @@ def write_path(path: LambdaPath, out: str | os.PathLike[str], about: Mapping[str
         if point is not None:
             save_schedule(point.schedule, Path(out) / f"{name}.json", {**about, "lambda": point.kinetic, "rule": name})
     write_json(Path(out) / "path.json", head | {"points": rows})
+
+
+def rule_of(settings: PathSettings) -> dict[str, Any]:
+    """How a lambda was chosen, for path.json."""
+    return {name: getattr(settings, name) for name in ("steps", "tolerance", "order", "scale")}
 
 
 def _mark(axes: Axes, path: LambdaPath) -> None:

@@ -3,7 +3,6 @@
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
 from dataclasses import replace as replaced
 from math import cos, pi
 from pathlib import Path
@@ -23,47 +22,18 @@ from lwd.io.tensors import mismatches, read_safetensors, write_safetensors
 from lwd.representations.encoders import Origin, SemanticEncoder, move, resize_map
 from lwd.representations.pca import PCA, PCAFit, save_pca
 from lwd.representations.semvae import SemVAE, SemVAEConfig, save_semvae
+from lwd.representations.settings import FitSettings, SemVAESettings, TextureSettings
 from lwd.representations.texture import PatchAutoencoder, from_uint8, psnr
 
 Progress = Callable[[int, float], object]
 """Called after each step with its number and its loss."""
 Index = np.ndarray[Any, Any]
-MAX_SEED = 2**31 - 1
-
-
-@dataclass(frozen=True)
-class FitSettings:
-    """What the fits share. `held_out` images are never trained on; `size` crops images, 0 takes them as they are."""
-
-    channels: int = 16
-    steps: int = 2000
-    batch: int = 64
-    lr: float = 2e-3
-    kl: float = 1e-6
-    seed: int = 0
-    held_out: int = 500
-    size: int = 0
-    skip_bad: bool = False
-    """Leave out images that cannot be read, instead of stopping."""
-    device: str = "cpu"
-
-    def __post_init__(self) -> None:
-        for name, least in (("channels", 1), ("steps", 1), ("batch", 1), ("held_out", 1), ("size", 0)):
-            if getattr(self, name) < least:
-                raise InputError(f"{name} must be at least {least}, got {getattr(self, name)}")
-        if not 0 <= self.seed <= MAX_SEED:
-            raise InputError(f"seed must lie in 0..{MAX_SEED}, got {self.seed}")
-        if not self.lr > 0 or self.kl < 0:
-            raise InputError(f"lr must be > 0 and kl >= 0, got {self.lr} and {self.kl}")
 
 
 def fit_texture(
     source: ImageSource,
     out: str | os.PathLike[str],
-    settings: FitSettings,
-    patch: int = 4,
-    width: int = 128,
-    depth: int = 2,
+    settings: TextureSettings,
     replace: bool = False,
     progress: Progress | None = None,
 ) -> dict[str, float]:
@@ -71,7 +41,8 @@ def fit_texture(
     check_destination(out, replace)
     train, held_out = split(source, settings)
     torch.manual_seed(settings.seed)
-    model = PatchAutoencoder.small(settings.channels, patch, width, depth).to(settings.device)
+    patch = settings.patch
+    model = PatchAutoencoder.small(settings.channels, patch, settings.width, settings.depth).to(settings.device)
 
     def loss(step: int, generator: torch.Generator) -> Tensor:
         positions = np.arange(step * settings.batch, (step + 1) * settings.batch)
@@ -80,14 +51,13 @@ def fit_texture(
         noise = torch.randn(len(batch), settings.channels, *(s // patch for s in batch.shape[2:]), generator=generator)
         return model.losses(batch.to(settings.device), noise.to(settings.device), settings.kl).total
 
-    about = {"kind": "texture", "patch": patch, "width": width, "depth": depth}
-    _descend(model, loss, settings, Path(out), about | _source(source), progress)
+    _descend(model, loss, settings, Path(out), {"kind": "texture"} | _source(source), progress)
     with torch.no_grad():
         parts = [psnr(model.decode(model.encode(b)), b).cpu() for b in _batches(source, held_out, settings)]
     scores = torch.cat(parts)
     with atomic_directory(out, replace) as aside:
         model.eval().save(aside)
-    _forget(Path(out))
+    _discard_state(Path(out))
     return {"psnr": float(scores.mean()), "held_out": float(len(scores))}
 
 
@@ -125,22 +95,17 @@ def fit_semvae(
     encoder: SemanticEncoder,
     grid: tuple[int, int],
     out: str | os.PathLike[str],
-    settings: FitSettings,
-    limit: int = 4000,
-    width: int = 0,
-    depth: int = 2,
-    heads: int = 8,
+    settings: SemVAESettings,
     replace: bool = False,
     progress: Progress | None = None,
 ) -> dict[str, float]:
     """Train a SemVAE on the features of up to `limit` images (kept in memory as float16); returns held-out numbers."""
     check_destination(out, replace)
-    if limit < 1:
-        raise InputError(f"limit must be at least 1, got {limit}")
     train, held_out = split(source, settings)
+    limit = settings.limit
     features, moments = _collect(_features(source, train[:limit], encoder, grid, settings), len(train[:limit]))
     torch.manual_seed(settings.seed)
-    model = SemVAE(SemVAEConfig(features.shape[1], settings.channels, width, depth, heads))
+    model = SemVAE(SemVAEConfig(features.shape[1], settings.channels, settings.width, settings.depth, settings.heads))
     model.set_scale(moments.mean.float(), moments.std.float())
     model.to(settings.device).origin = Origin(encoder.identity, grid)
 
@@ -150,12 +115,11 @@ def fit_semvae(
         noise = torch.randn(len(batch), settings.channels, *grid, generator=generator)
         return model.losses(batch.float(), noise.to(settings.device), kl=settings.kl).total
 
-    about = {"kind": "semvae", "limit": limit, "width": width, "depth": depth, "heads": heads, "grid": list(grid)}
-    about |= _source(source) | {"encoder": encoder.identity}
+    about = {"kind": "semvae", "grid": list(grid), "encoder": encoder.identity} | _source(source)
     _descend(model, loss, settings, Path(out), about, progress)
     report = _held_out(model, model.mean, _features(source, held_out, encoder, grid, settings))
     save_semvae(model, out, replace)
-    _forget(Path(out))
+    _discard_state(Path(out))
     return report
 
 
@@ -250,7 +214,7 @@ def _descend(
     """AdamW with a warm-up and a cosine decay; randomness is a function of (seed, step), state is kept every 200."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=settings.lr, weight_decay=0.01)
     # Where it runs, and whether unreadable images stop it, may change between the parts of a fit.
-    plan = {key: value for key, value in asdict(settings).items() if key not in ("skip_bad", "device")} | about
+    plan = {key: value for key, value in settings.to_dict().items() if key not in ("skip_bad", "device")} | about
     first = _resume(model, optimizer, out, plan)
     for step in range(first, settings.steps):
         rate = min(1.0, (step + 1) / 100) * 0.5 * (1 + cos(pi * step / settings.steps))
@@ -264,14 +228,14 @@ def _descend(
         if progress is not None:
             progress(step + 1, float(value.detach()))
         if (step + 1) % 200 == 0:
-            _remember(model, optimizer, step + 1, out, plan)
+            _keep_state(model, optimizer, step + 1, out, plan)
 
 
 def _state_path(out: Path) -> Path:
     return out.parent / f".{out.name}.fit.safetensors"
 
 
-def _remember(model: nn.Module, optimizer: torch.optim.Optimizer, step: int, out: Path, plan: dict[str, Any]) -> None:
+def _keep_state(model: nn.Module, optimizer: torch.optim.Optimizer, step: int, out: Path, plan: dict[str, Any]) -> None:
     """One file, so that a kill cannot pair one fit's plan with another's weights: the plan is a tensor of bytes."""
     tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     for i, parameter in enumerate(model.parameters()):
@@ -300,5 +264,5 @@ def _resume(model: nn.Module, optimizer: torch.optim.Optimizer, out: Path, plan:
     return int(tensors["step"])
 
 
-def _forget(out: Path) -> None:
+def _discard_state(out: Path) -> None:
     _state_path(out).unlink(missing_ok=True)

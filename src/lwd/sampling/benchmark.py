@@ -1,19 +1,23 @@
 """Which solver, steps and placement a model needs: error and quality against evaluations of its network."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from lwd.errors import InputError, SolveError
+from lwd.io.files import write_json
 from lwd.sampler import field_breakpoints
 from lwd.sampling.flow import Flow
-from lwd.sampling.placement import OPTIMISED, UNIFORM, place
+from lwd.sampling.generator import Generator
+from lwd.sampling.placement import place
+from lwd.sampling.settings import OPTIMISED, UNIFORM, BenchmarkSettings
 from lwd.solver.fixed import MULTISTEP
 
-BUDGETS = (4, 6, 8, 12, 16, 24, 32, 48)
+BUDGETS = BenchmarkSettings().budgets
 STAGES = {"euler": 1, "midpoint": 2, "heun": 2, "ab2": 1, "ab3": 1, "rk4": 4}
 OPTIMISE = ("heun", "ab2", "ab3")
 RTOLS = (3e-1, 1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4)
@@ -51,7 +55,7 @@ def sampler_errors(
     """
     truth = flow.truth()
     trials: list[Trial] = []
-    for solver, placement, steps in settings(flow, budgets, optimise):
+    for solver, placement, steps in trial_settings(flow, budgets, optimise):
         try:
             grid = place(placement, steps, solver, flow)
             solution = flow.solve(method=solver, grid=grid)
@@ -70,7 +74,7 @@ def sampler_errors(
     return trials
 
 
-def settings(flow: Flow, budgets: Sequence[int], optimise: Sequence[str]) -> list[tuple[str, str, int]]:
+def trial_settings(flow: Flow, budgets: Sequence[int], optimise: Sequence[str]) -> list[tuple[str, str, int]]:
     """(solver, placement, steps) of all trials with fixed steps."""
     tau = torch.linspace(0, 1, 11, dtype=torch.float64)
     times = flow.schedule.times(tau).detach()
@@ -110,5 +114,17 @@ def recommend(trials: Sequence[Trial], tolerance: float) -> Trial:
     return min(good, key=lambda t: (t.nfe, t.error)) if good else min(trials, key=lambda t: t.error)
 
 
-def as_rows(trials: Sequence[Trial]) -> list[dict[str, Any]]:
-    return [asdict(trial) for trial in trials]
+def write_benchmark(
+    out: Path,
+    generator: Generator,
+    tolerance: float,
+    trials: Sequence[Trial],
+    chosen: Trial,
+    quality: Mapping[float, tuple[float, float]] | None = None,
+) -> None:
+    """Write sampler.json: what was tried, what is recommended, and the distances that were measured."""
+    about: dict[str, Any] = {"format": "lwd.sampler_bench", "version": 1, "tolerance": tolerance, **generator.record}
+    about |= {"trials": [asdict(trial) for trial in trials], "recommended": chosen.options}
+    if quality is not None:
+        about["quality"] = [[nfe, *pair] for nfe, pair in quality.items()]
+    write_json(out / "sampler.json", about)

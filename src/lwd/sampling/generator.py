@@ -1,6 +1,5 @@
 """A model ready to draw: every sample is a function of its number, in whatever batch it is drawn."""
 
-import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,8 +11,7 @@ import torch
 from PIL import Image
 
 from lwd.compute.devices import choose_device, threads
-from lwd.errors import InputError, nearest
-from lwd.guidance import Interval, Scale
+from lwd.errors import InputError
 from lwd.images.pictures import tile
 from lwd.io.files import model_digest, read_json
 from lwd.path import Velocity
@@ -21,61 +19,15 @@ from lwd.representations.texture import TextureAutoencoder, locate_autoencoder
 from lwd.sampler import sample
 from lwd.sampling.flow import Flow
 from lwd.sampling.pipeline import AUTOENCODER, LWDPipeline, Pixels, resolve
-from lwd.sampling.placement import UNIFORM, place
+from lwd.sampling.placement import place
+from lwd.sampling.settings import UNIFORM, SampleSettings
 from lwd.schedule.io import parse_schedule
-from lwd.solver import METHODS
-from lwd.solver.fixed import METHODS as FIXED_METHODS
+from lwd.solver import FIXED_METHODS
 
 ROWS = 8
 """The network always sees a multiple of so many samples: see `lwd.sample`."""
-KINDS = ("png", "npz")
 LOOK = 84
 """Pixels that an image of a grid has at least, about."""
-
-
-@dataclass(frozen=True)
-class SampleSettings:
-    """What to draw and how; with one kind of processor the same settings give the same bytes."""
-
-    count: int = 64
-    seed: int = 0
-    """Image i has the seed `seed + i` and the i-th of the labels, which go round."""
-    labels: tuple[int, ...] = ()
-    """Empty: every class in turn."""
-    solver: str = "dopri5"
-    steps: int | None = None
-    placement: str = UNIFORM
-    atol: float | None = None
-    rtol: float | None = None
-    scale: Scale | None = None
-    interval: Interval | None = None
-    kinds: tuple[str, ...] = KINDS
-    batch: int = 64
-    threads: int = 2
-
-    def __post_init__(self) -> None:
-        for name in ("count", "batch", "threads"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if not 0 <= self.seed < 2**62:
-            raise InputError(f"the seed is a whole number from 0 to 2^62 - 1, got {self.seed}")
-        if not self.kinds or not set(self.kinds) <= set(KINDS):
-            raise InputError(
-                f"samples are written as {', '.join(KINDS)} or both, got {', '.join(self.kinds) or 'none'}"
-            )
-        if self.solver not in METHODS:
-            raise InputError(f"there is no solver {self.solver!r}; {nearest(self.solver, METHODS)}")
-        if self.solver not in FIXED_METHODS and (self.steps is not None or self.placement != UNIFORM):
-            given = "placement" if self.steps is None else "steps"
-            raise InputError(f"{given} has no effect on {self.solver}; choose a solver of {', '.join(FIXED_METHODS)}")
-        for name in ("rtol", "atol"):
-            value = getattr(self, name)
-            if value is not None and self.solver in FIXED_METHODS:
-                raise InputError(f"{name} has no effect on {self.solver}, which takes steps; use --solver dopri5")
-            if value is not None and not (math.isfinite(value) and value > 0):
-                raise InputError(f"{name} must be a number > 0, got {value}")
-        if self.solver in FIXED_METHODS and (self.steps is None or self.steps < 1):
-            raise InputError(f"{self.solver} needs --steps of at least 1, for example --steps 20, got {self.steps}")
 
 
 @dataclass(frozen=True)
@@ -90,7 +42,7 @@ class Generator:
     """Where model, guide and decoder lie; moving them changes nothing."""
 
     def __post_init__(self) -> None:
-        self.pipe.check_labels(self.settings.labels)
+        self.choice()
         self.velocity()
 
     def check_decoder(self) -> None:
@@ -100,16 +52,19 @@ class Generator:
 
     def flow(self) -> Flow:
         """The flow itself, for step placement and solver benchmarks."""
-        c, choice = self.pipe.checkpoint, self.settings.labels or tuple(range(self.pipe.checkpoint.config.classes))
-        count, device = self.settings.count, self.device
-        return Flow(self.velocity(), c.schedule, c.layout, c.config.grid, choice, count, device)
+        c, count, device = self.pipe.checkpoint, self.settings.count, self.device
+        return Flow(self.velocity(), c.schedule, c.layout, c.config.grid, self.choice(), count, device)
 
     def velocity(self) -> Velocity:
         return self.pipe.guided(self.guide, self.settings.scale, self.settings.interval)
 
+    def choice(self) -> list[int]:
+        """The classes that images cycle through."""
+        return self.pipe.check_labels(self.settings.labels or range(self.pipe.checkpoint.config.classes))
+
     def labels(self) -> list[int]:
         """One label for each image."""
-        choice = self.settings.labels or range(self.pipe.checkpoint.config.classes)
+        choice = self.choice()
         return [choice[i % len(choice)] for i in range(self.settings.count)]
 
     def solver(self) -> dict[str, Any]:
@@ -167,7 +122,7 @@ def open_generator(
     other_schedule: take the schedule even where the model was trained under another one.
     """
     if other_schedule and schedule is None:
-        raise InputError("--other-schedule has no effect without --schedule SPEC")
+        raise InputError("other_schedule has no effect without a schedule", argument="other_schedule")
     where = choose_device(device)
     pipe, record, own = _open(model, where, schedule, other_schedule)
     about, names = {"model": record}, {"model": str(model)}
@@ -184,6 +139,7 @@ def open_generator(
         about["guide"] = {}
         if guide != "null":
             weak, about["guide"], _ = _open(guide, where, schedule, other_schedule)
+    settings = settings.changed(labels=tuple(pipe.check_labels(settings.labels)))
     return Generator(pipe, settings, weak, about, names)
 
 

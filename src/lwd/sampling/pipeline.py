@@ -85,7 +85,7 @@ class LWDPipeline:
     @torch.no_grad()
     def __call__(
         self,
-        class_labels: Sequence[int],
+        class_labels: Sequence[int | str],
         seed: int | Sequence[int] = 0,
         solver: str | Mapping[str, Any] = "dopri5",
         guide: "LWDPipeline | Checkpoint | Velocity | str | None" = None,
@@ -119,17 +119,26 @@ class LWDPipeline:
         return Images(None if pixels is None else [Image.fromarray(one) for one in pixels], latents, solution)
 
     def check_labels(self, labels: Any) -> list[int]:
-        """Class labels as whole numbers, all of them known to the model."""
+        """Class labels (numbers or names) as numbers, all of them known to the model."""
         config = self.checkpoint.config
         last = config.classes if config.null_row else config.classes - 1
         if isinstance(labels, str) or not hasattr(labels, "__iter__"):
             raise InputError(f"class_labels is a list such as [207], got {labels!r}")
-        whole = [_whole(label) for label in labels]
+        names = {name.lower(): number for number, name in enumerate(self.checkpoint.class_names)}
+        whole = [names.get(label.lower()) if isinstance(label, str) else _whole(label) for label in labels]
         for label, given in zip(whole, labels, strict=True):
+            if isinstance(given, str) and label is None:
+                known = nearest(given, self.checkpoint.class_names) if names else "the model has no class names"
+                raise InputError(f"there is no class {given!r}; {known}", argument="labels")
             if label is None or not 0 <= label <= last:
                 null = f" ({config.classes} = any class)" if config.null_row else ""
-                raise InputError(f"class labels lie in 0..{config.classes - 1}{null}, got {given!r}")
+                raise InputError(f"class labels lie in 0..{config.classes - 1}{null}, got {given!r}", argument="labels")
         return [label for label in whole if label is not None]
+
+    def class_name(self, label: int) -> str:
+        """The name of a class, or its number where it has none."""
+        names = self.checkpoint.class_names
+        return names[label] if label < len(names) else str(label)
 
     def guided(self, guide: Any, scale: Scale | None, interval: Interval | None) -> Velocity:
         """The model's velocity, guided by a weaker model or, with guide="null", by itself without a label."""

@@ -10,12 +10,12 @@ from torch import Tensor
 from lwd.errors import InputError, SolveError, nearest
 from lwd.sampler import field_breakpoints, flow_field, seeded_noise
 from lwd.sampling.flow import Flow
+from lwd.sampling.settings import OPTIMISED, UNIFORM
 from lwd.schedule.base import Schedule
 from lwd.solver import solve
 from lwd.solver.base import Field, Piece, cut, full, share_steps, step_grid
 from lwd.solver.fixed import ORDERS
 
-UNIFORM, OPTIMISED = "tau", "optimised"
 CALIBRATION = 32
 FIRST_SEED = 2**62
 """Calibration noise is nobody's sample."""

@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from lwd.compute.devices import threads
 from lwd.compute.order import order
 from lwd.errors import InputError
 from lwd.images.pictures import png, tile, write_arrays
-from lwd.io.files import atomic_file, changes, read_json, write_bytes, write_json
+from lwd.io.files import atomic_file, changes, read_json, sha256, write_bytes, write_json
 from lwd.io.jobs import check_plan, keep_plan, write_once
 from lwd.io.locks import BusyError, alone
 from lwd.sampling.generator import Generator
@@ -77,11 +77,7 @@ class _Job:
     def about(self) -> dict[str, Any]:
         """What decides the result, as it is written down."""
         g = self.generator
-        settings = asdict(g.settings) | {"labels": list(g.settings.labels), "kinds": list(g.settings.kinds)}
-        if isinstance(g.settings.interval, Mapping):
-            settings["interval"] = {name: list(pair) for name, pair in g.settings.interval.items()}
-        elif g.settings.interval is not None:
-            settings["interval"] = list(g.settings.interval)
+        settings = g.settings.to_dict()
         return {"settings": settings, "device": g.device.type, **g.record}
 
     def named(self) -> dict[str, Any]:
@@ -162,9 +158,9 @@ class _Job:
         about = {"format": FORMAT, "version": VERSION, **self.named(), "solver": self.plan()}
         about |= {"size": list(parts[0].shape[1:3]), "labels": g.labels(), "order": shuffled.tolist()}
         about["nfe"] = {"mean": float(np.mean(nfe)), "min": min(nfe), "max": max(nfe)}
-        about["files"] = {name: _sha256(self.out / name) for name in files}
+        about["files"] = {name: sha256(self.out / name) for name in files}
         if "png" in g.settings.kinds:
-            about["files"][IMAGES] = _folder_sha256(self.out / IMAGES, g.settings.count)
+            about["files"][IMAGES] = _folder_digest(self.out / IMAGES, g.settings.count)
         about["versions"] = {"lwd": __version__, "torch": torch.__version__}
         write_json(self.out / MANIFEST, about)
 
@@ -182,13 +178,8 @@ def _nameless(value: Any) -> Any:
     return {k: v for k, v in value.items() if k != "name"} if isinstance(value, Mapping) else value
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _folder_sha256(folder: Path, count: int) -> str:
+def _folder_digest(folder: Path, count: int) -> str:
     whole = hashlib.sha256()
     for i in range(count):
-        whole.update(f"{i} {_sha256(folder / f'{i:06}.png')}\n".encode())
+        whole.update(f"{i} {sha256(folder / f'{i:06}.png')}\n".encode())
     return whole.hexdigest()

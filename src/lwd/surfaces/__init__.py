@@ -1,5 +1,1 @@
-"""Ways to find a schedule."""
-
-from lwd.surfaces.integral import Surfaces, fit_schedule, path_objective
-
-__all__ = ["Surfaces", "fit_schedule", "path_objective"]
+"""Loss surfaces and the best schedules on them: tabulated, smoothed, integrated, solved. No training happens here."""

@@ -42,18 +42,17 @@ def predicted_error(
     steps: int,
     order: int = 1,
     points: int = 257,
-    scale: float = 1.0,
 ) -> float:
     """Error at tau = 1 of `steps` even steps of a method of this order: a root mean square over samples and channels.
 
     Order 1: sum of h^2 / 2 |d field|. Order 2: sum of h^3 / 12 |d field|^2 / |field|: the field turns on the time scale
-    |field| / |d field|, which stands in for the next derivative. Both rank schedules; `scale`, the ratio of a real
-    error to its prediction (`lwd.probing.surface.calibrate`), gives the digits.
+    |field| / |d field|, which stands in for the next derivative. Both rank schedules; the ratio of a real error to its
+    prediction (`lwd.probing.surface.calibrate`) gives the digits.
     """
     if steps < 1 or order not in (1, 2):
         raise InputError(f"steps is at least 1 and the order 1 or 2, got {steps} and {order}")
     tau = (torch.arange(points, dtype=torch.float64) + 0.5) / points
     bend, size = acceleration(schedule, surfaces, layout, tau)
     if order == 1:
-        return scale * float(bend.mean()) / (2 * steps)
-    return scale * float((bend.square() / size.clamp(min=1e-9)).mean()) / (12 * steps**2)
+        return float(bend.mean()) / (2 * steps)
+    return float((bend.square() / size.clamp(min=1e-9)).mean()) / (12 * steps**2)

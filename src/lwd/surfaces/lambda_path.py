@@ -14,11 +14,9 @@ from lwd.surfaces.curvature import predicted_error
 from lwd.surfaces.family import best_curve
 from lwd.surfaces.integral import Surfaces, path_terms
 from lwd.surfaces.optimum import NODES, GlobalOptimum
+from lwd.surfaces.settings import PathSettings
 from lwd.surfaces.table import GridSurfaces
 from lwd.surfaces.verdict import judge
-
-LAMBDAS = tuple(round(10 ** (-3.5 + k / 5), 6) for k in range(16))
-"""0.0003 to 0.3."""
 
 
 @dataclass(frozen=True)
@@ -77,26 +75,20 @@ def lambda_path(
     family: Learnable,
     surfaces: Surfaces,
     objective: FlowObjective,
-    lambdas: Sequence[float] = LAMBDAS,
-    steps: int | None = None,
-    tolerance: float = 0.05,
-    order: int = 2,
-    scale: float = 1.0,
-    floor: bool = True,
+    settings: PathSettings | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> LambdaPath:
-    """Solve for every lambda, from the strongest to the weakest and back, each beginning with its neighbour's curve.
+    """Solve for every lambda, from the strongest to the weakest and back, each starting from its neighbour's curve.
 
-    steps: also predict the error of a sampler of this order with so many steps, times `scale`, and choose by it.
+    With settings.steps it also predicts the error of a sampler with that many steps, and chooses a lambda by it.
     """
-    wanted = sorted({float(value) for value in lambdas})
-    if not wanted or not wanted[0] >= 0:
-        raise InputError(f"lambdas are numbers >= 0, got {list(lambdas)[:5]}")
-    if steps is not None:
-        check_prediction(surfaces, steps, order)
+    s = settings or PathSettings()
+    wanted = sorted(set(s.lambdas))
+    if s.steps is not None:
+        check_prediction(surfaces)
     found: dict[float, Point] = {}
     lead = getattr(family, "lead", None)
-    optimum = GlobalOptimum(surfaces, objective, lead=lead) if floor and len(objective.layout) == 2 else None
+    optimum = GlobalOptimum(surfaces, objective, lead=lead) if s.floor and len(objective.layout) == 2 else None
     for kinetic in reversed(wanted):
         near = [min(found.items())[1].schedule] if found else []
         found[kinetic] = solve_for(kinetic, family, surfaces, objective, near, optimum)
@@ -108,11 +100,11 @@ def lambda_path(
             found[kinetic] = _better(found[kinetic], again, surfaces, objective)
     points = [found[kinetic] for kinetic in wanted]
     threshold, points = _threshold(points, family, surfaces, objective, optimum)
-    if steps is not None:
-        points = [_with_error(point, surfaces, objective, steps, order, scale) for point in points]
+    if s.steps is not None:
+        points = [_with_error(point, surfaces, objective, s) for point in points]
     stable = [point for point in points if not point.collapsed and (threshold is None or point.kinetic >= threshold)]
     weakest = stable[0] if stable else None
-    return LambdaPath(points, threshold, weakest, choose(stable, tolerance) if steps is not None else None)
+    return LambdaPath(points, threshold, weakest, choose(stable, s.tolerance) if s.steps is not None else None)
 
 
 def _better(point: Point, other: Learnable, surfaces: Surfaces, objective: FlowObjective) -> Point:
@@ -150,19 +142,19 @@ def _threshold(
     return high.kinetic, points
 
 
-def _with_error(
-    point: Point, surfaces: Surfaces, objective: FlowObjective, steps: int, order: int, scale: float
-) -> Point:
+def _with_error(point: Point, surfaces: Surfaces, objective: FlowObjective, settings: PathSettings) -> Point:
     assert isinstance(surfaces, GridSurfaces)
-    return replace(point, error=predicted_error(point.schedule, surfaces, objective.layout, steps, order, scale=scale))
+    assert settings.steps is not None
+    error = predicted_error(point.schedule, surfaces, objective.layout, settings.steps, settings.order)
+    return replace(point, error=settings.scale * error)
 
 
-def check_prediction(surfaces: Surfaces, steps: int, order: int) -> None:
+def check_prediction(surfaces: Surfaces) -> None:
     """Before anything is solved: whether a sampler's error can be predicted."""
     if not isinstance(surfaces, GridSurfaces) or surfaces.bends is None:
-        raise InputError("a sampler's error is predicted for two groups, from surfaces with bends; leave --steps out")
-    if steps < 1 or order not in (1, 2):
-        raise InputError(f"--steps is at least 1 and --order 1 or 2, got {steps} and {order}")
+        raise InputError(
+            "a sampler's error can be predicted only for two groups, from surfaces with curvatures", argument="steps"
+        )
 
 
 def choose(stable: Sequence[Point], tolerance: float) -> Point | None:

@@ -1,1 +1,1 @@
-"""Training: the step, the loop around it, checkpoints that survive, and what is written down on the way."""
+"""Stage II, and the loop that both stages share: configuration, steps, checkpoints, logs."""

@@ -63,6 +63,7 @@ def train(
         config = with_changes(config, network={"tap": 0})
     about: dict[str, Any] = {"by": "lwd train", "preset": config.name, "data": data.fingerprint}
     about |= {"seed": config.run.seed, "versions": versions(), "schedule": read_provenance(config.schedule)}
+    about |= class_names(data)
     network = options.network or build_network(config, data)
     if init_from is not None:
         about["init_from"] = load_into(network, init_from)
@@ -113,6 +114,12 @@ def load_into(network: torch.nn.Module, source: str | os.PathLike[str]) -> str:
         raise InputError(f"{directory} does not fit this network: " + "; ".join(problems))
     network.load_state_dict(weights, strict=False)
     return model_digest(directory)
+
+
+def class_names(data: Latents) -> dict[str, list[str]]:
+    """The names of the classes, for a checkpoint's record, where the data have them."""
+    names = getattr(data, "class_names", ())
+    return {"classes": list(names)} if names else {}
 
 
 def versions() -> dict[str, str]:

@@ -23,7 +23,7 @@ from lwd.surfaces.table import SurfaceTable, smooth
 
 
 @dataclass(frozen=True)
-class Found:
+class Results:
     """Everything that the stages made; paths lie under `out`."""
 
     out: Path
@@ -65,7 +65,7 @@ class Found:
         return share, (share * (1 - share) / len(labels)) ** 0.5
 
 
-def findings(found: Found) -> list[str]:
+def findings(found: Results) -> list[str]:
     """Five lines; a difference is called one only where it is larger than twice its standard error."""
     plan, path = found.plan, found.path
     collapse = path["threshold"]
