@@ -264,7 +264,6 @@ class Shop:
 
     def __init__(self, root: Path) -> None:
         self.root, self.cache = root, root / "cache"
-        self.done: set[str] = set()
         rng = np.random.default_rng(0)
         for split, count in (("train", 60), ("test", 24)):
             (self.cache / "cifar10").mkdir(parents=True, exist_ok=True)

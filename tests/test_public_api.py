@@ -56,7 +56,7 @@ def test_lazy_names_typed_names_and_all_agree():
     typed = {alias.name: node.module for node in block.body for alias in node.names}
     assert {**typed, "__version__": "lwd.version"}.keys() == set(lwd.__all__)
     for name, module in typed.items():
-        assert f"lwd.{lwd._ROOM_OF[name]}" == module
+        assert f"lwd.{lwd._MODULE_OF[name]}" == module
     assert lwd.__all__ == sorted(lwd.__all__)
     assert dir(lwd) == lwd.__all__
 

@@ -12,7 +12,7 @@ from lwd.representations.judge import load_judge, seen_classes
 from lwd.representations.texture import from_uint8
 from lwd.sampling.pipeline import resolve
 from lwd.schedule.learned import Learnable
-from test_pipeline import pipeline
+from pipelines import with_statistics as pipeline
 
 HEUN = {"method": "heun", "steps": 10}
 

@@ -8,7 +8,8 @@ from lwd.latents.memory import MemoryReader
 from lwd.models.exact import Gaussian
 from lwd.training.config import config_from_dict
 from lwd.training.devices import Devices
-from lwd.training.trainer import RunOptions
+from lwd.training.task import RunOptions
+from lwd.training.trainer import Trainer
 
 PAIR = Layout.of(texture=1, semantic=1)
 
@@ -28,6 +29,29 @@ class MatrixNet(nn.Module):
         del label
         matrix = self.mlp(2 * times.float() - 1).reshape(-1, self.channels, self.channels)
         return (matrix @ z.flatten(1)[..., None]).reshape(z.shape)
+
+
+class ScaledExact(nn.Module):
+    """A number times the exact velocity of Gaussian data: its surfaces are known for every value of the number."""
+
+    def __init__(self, exact, scale=1.0):
+        super().__init__()
+        self.exact, self.scale = exact, nn.Parameter(torch.tensor(scale, dtype=torch.float64))
+
+    def forward(self, z, times, label):
+        return self.scale * self.exact(z, times, label)
+
+    def surfaces(self, times):
+        """Errors and energies: |s v - u|^2 is (1 - s)^2 |v|^2 above its minimum at v = E[u | z]."""
+        losses, energies = self.exact.surfaces(times)
+        return losses + (1 - self.scale) ** 2 * energies, self.scale**2 * energies
+
+
+def first_losses(config, exact, out, task):
+    """The losses of a run's first batch, of a size that leaves little sampling error."""
+    trainer = Trainer(config, memory(exact, 100_000), out, task, cpu())
+    (batch,) = trainer._fetch()
+    return trainer.losses(batch, trainer._draws(0, len(batch.labels)))
 
 
 def gaussian(correlation=0.6, groups=2):

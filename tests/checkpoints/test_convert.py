@@ -391,6 +391,7 @@ def test_our_safetensors_writer_is_the_formats(tmp_path):
         assert torch.equal(again[name], tensor)
 
 
+@pytest.mark.slow
 def test_peak_memory_is_below_1_3_times_the_weights(tmp_path):
     """Oracle: resident memory of a fresh process, with and without the conversion of 200 MB (model and ema: 400)."""
     config = small_config(depth=6, width=768, heads=12)

@@ -1,4 +1,7 @@
-"""Every shell command in README and docs is run, small; those that cannot be are listed with the reason."""
+"""Every shell command in README and docs is run, small; those that cannot be are listed with the reason.
+
+The fast tests run one command of each kind and parse the others; the slow ones run all of them.
+"""
 
 import ast
 import os
@@ -19,6 +22,7 @@ from commands import (
     Shop,
     commands_of,
     mentions,
+    name_of,
     parsed,
     same_as,
     smaller,
@@ -28,7 +32,7 @@ from commands import (
 )
 from lwd.assets import MODELS
 from lwd.cli import build_parser, main
-from lwd.io.jobs import threads
+from lwd.compute.devices import threads
 
 NOT_RUN = {
     "lwd data fetch": "downloads, or reads the whole official archive (tests/data, with made archives)",
@@ -42,12 +46,40 @@ for _page in PAGES:
         SHOWN.setdefault(_command.words, _command)
 LISTED = [c for c in SHOWN.values() if any(c.words[: len(start.split())] == tuple(start.split()) for start in NOT_RUN)]
 RUN = [c for c in SHOWN.values() if c not in LISTED]
-MANY = [c for c in RUN if c.words[0] in ("torchrun", "accelerate", "srun")]
+LAUNCHERS = ("torchrun", "accelerate", "srun")
+
+
+def small(command):
+    """A command's arguments at a quick scale, as words and as argparse reads them; None if it refuses them."""
+    try:
+        arguments = smaller(unwrapped(command.words))
+        return arguments, build_parser().parse_args(arguments)
+    except (SystemExit, ValueError, AssertionError):
+        return None
+
+
+def kind(command):
+    """The subcommand, and for `lwd probe` its method."""
+    a = small(command)[1]
+    return f"{name_of(a)} {a.method}" if a.command == "probe" else name_of(a)
+
+
+def distinct(commands, key):
+    """The first command of each key; those that cannot be parsed are all there."""
+    found = {}
+    for command in commands:
+        found.setdefault(key(command) if small(command) else command, command)
+    return list(found.values())
+
+
+ALL = distinct(RUN, lambda c: same_as(small(c)[1]))
+"""Two pages' commands that differ in their scale or in where they write are one."""
+MANY = distinct([c for c in RUN if c.words[0] in LAUNCHERS], lambda c: (c.words[0], same_as(small(c)[1])))
+ONE_OF_EACH = [c for c in distinct(ALL, kind) if "demo" not in c.words]  # tests/test_demo.py runs one
 
 
 def marked(command):
-    slow = "demo" in command.words
-    return pytest.param(command, id=str(command), marks=[pytest.mark.slow] if slow else [])
+    return pytest.param(command, id=str(command), marks=[] if command in ONE_OF_EACH else [pytest.mark.slow])
 
 
 @pytest.fixture(scope="module")
@@ -69,8 +101,7 @@ def folder(shop, tmp_path, monkeypatch):
 
 def prepared(command, shop, folder):
     """The command's arguments at a quick scale, with everything in place that it reads and nothing that it writes."""
-    arguments = smaller(unwrapped(command.words))
-    a = build_parser().parse_args(arguments)
+    arguments, a = small(command)
     for attribute in ("model", "guide"):
         shipped = MODELS.get(getattr(a, attribute, None))
         if shipped is not None and not (shipped / "config.json").is_file():
@@ -81,17 +112,20 @@ def prepared(command, shop, folder):
     return arguments, a
 
 
-@pytest.mark.parametrize("command", [marked(c) for c in RUN])
+@pytest.mark.parametrize("command", [pytest.param(c, id=str(c)) for c in SHOWN.values() if "lwd" in c.words])
+def test_command_is_accepted(command):
+    """Oracle: the parser."""
+    assert parsed(unwrapped(command.words)) is not None
+
+
+@pytest.mark.parametrize("command", [marked(c) for c in ALL])
 def test_command_runs(command, shop, folder):
     """Oracle: exit code 0, and the files that the pages promise."""
     arguments, a = prepared(command, shop, folder)
-    if same_as(a) in shop.done:
-        return  # another page's command that differs in its scale or in where it writes
     assert main(arguments) == 0
     missing = [str(path.relative_to(folder)) for path in writes(a, folder) if not path.exists()]
     assert not missing, f"{command} wrote no {', '.join(missing)}"
     assert all(path.is_dir() or path.stat().st_size for path in writes(a, folder))
-    shop.done.add(same_as(a))
 
 
 @pytest.mark.slow
@@ -105,21 +139,13 @@ def test_command_runs_on_two_processes(command, shop, folder):
         start = ["torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     if "run.parallel=fsdp2" in getattr(a, "set", ()):
         arguments += ["--set", "run.parallel=fsdp2"]  # now there is something to share
-    key = f"{start[0]} {same_as(a)}"
-    if key in shop.done:
-        return
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(commands.__file__).parent)}
+    path = os.pathsep.join([str(Path(commands.__file__).parent), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path}
     words = [sys.executable, "-m", *start, commands.__file__, *arguments]
     done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
     said = [line for line in done.stderr.splitlines() if line.startswith("lwd:")]
     assert done.returncode == 0, said or done.stderr[-2000:]
     assert all(path.exists() for path in writes(a, folder))
-    shop.done.add(key)
-
-
-@pytest.mark.parametrize("command", [pytest.param(c, id=str(c)) for c in LISTED if "lwd" in c.words])
-def test_command_that_is_not_run_is_accepted(command):
-    assert parsed(unwrapped(command.words)) is not None
 
 
 @pytest.mark.parametrize("start", NOT_RUN)

@@ -11,13 +11,20 @@ from torch.testing import assert_close
 
 from evaluation.made_images import Colours, folder, images, source
 from lwd.cli import main
-from lwd.evaluation.metrics import Moments, frechet_distance, frechet_from_moments, inception_score, kid, precision_recall
-from lwd.evaluation.metrics import evaluate as room
+from lwd.compute.devices import threads
+from lwd.evaluation import evaluate as room
 from lwd.evaluation.compare import comparison_table, read_evaluations
-from lwd.evaluation.features import POOL, SPATIAL, FeatureSet, _folder, discard, given_moments, extract
+from lwd.evaluation.features import POOL, SPATIAL, FeatureSet, _folder, discard, extract, given_moments
+from lwd.evaluation.metrics import (
+    Moments,
+    frechet_distance,
+    frechet_from_moments,
+    inception_score,
+    kid,
+    precision_recall,
+)
 from lwd.evaluation.score import Reference, looks_sorted, score, spaced, table
 from lwd.images.pictures import ArrayFile, open_pictures
-from lwd.io.jobs import threads
 from lwd.report.comparison import plot_comparison
 
 
@@ -325,7 +332,7 @@ def test_an_encoder_gives_its_own_distance(tmp_path, monkeypatch):
         def __call__(self, pixels):
             return pixels[:, :2, ::4, ::4] * 3
 
-    from lwd.evaluation.metrics import features
+    from lwd.evaluation import features
 
     monkeypatch.setattr(features, "load_encoder", lambda *_: Encoder())
     a, b = images(40), images(50, 1)

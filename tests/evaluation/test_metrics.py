@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
-from lwd.evaluation import metrics
 from lwd.errors import InputError
+from lwd.evaluation import metrics
 from lwd.evaluation.manifold import overlap
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"

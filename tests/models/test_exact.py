@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.distributions import Categorical, MixtureSameFamily, MultivariateNormal
 from torch.testing import assert_close
@@ -63,9 +63,21 @@ def test_interpolated_samples_have_the_density_theorem_1_i():
     assert_close(z.mean(0), torch.zeros(4, dtype=torch.float64), atol=5 * 2 / 200_000**0.5, rtol=0)
 
 
+@settings(max_examples=8)
 @given(schedules(limit=6.0))
 def test_any_schedule_transports_noise_to_the_data_covariance_theorem_1_ii(schedule):
     """Oracle: for N(0, S) data the flow's transition matrix satisfies Phi Phi^T = S (<= 1e-6)."""
+    transports(schedule)
+
+
+@pytest.mark.slow
+@given(schedules(limit=6.0))
+def test_many_schedules_transport_noise_to_the_data_covariance_theorem_1_ii(schedule):
+    """Oracle: as above."""
+    transports(schedule)
+
+
+def transports(schedule):
     data = random_gaussian(schedule.groups, seed=len(schedule.groups))
     d = data.layout.channels
     field = lwd.flow_field(data, schedule, data.layout, torch.zeros(d, dtype=torch.int64))

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from torch.testing import assert_close
 
 import lwd
 from lwd.models.exact import Gaussian
@@ -10,11 +11,13 @@ from lwd.objective import FlowObjective
 from lwd.probing.joint import probe, starting_schedule
 from lwd.probing.sweep import sweep, weakest_stable
 from lwd.schedule.io import read_provenance
+from lwd.surfaces.integral import path_objective
 from lwd.surfaces.verdict import judge
 from lwd.training.config import with_changes
 from lwd.training.rho import RhoProbe
 from lwd.training.train import train
-from train_data import MatrixNet, cpu, gaussian, images, memory, settings
+from lwd.training.trainer import Task
+from train_data import MatrixNet, ScaledExact, cpu, first_losses, gaussian, images, memory, settings
 
 TAU = torch.linspace(0, 1, 101, dtype=torch.float64)
 
@@ -51,14 +54,30 @@ def joint(tmp_path, exact, kinetic, mode, start, steps=3000):
     return probe(config, memory(exact), tmp_path, cpu(network=MatrixNet(exact.layout.channels)))
 
 
+@pytest.mark.parametrize("mode", ["exact", "stop", "none"])
+def test_the_first_step_of_rho_follows_the_closed_form(tmp_path, mode):
+    """Oracle: the gradient of the path objective on exact surfaces, by quadrature; Adam's first step is its sign."""
+    exact = gaussian()
+    goal = FlowObjective(exact.layout, reduction="groups", weight_gradient=mode, kinetic=0.12)
+    schedule = starting_schedule(exact.layout.names, 4, 0.3)
+    rho = RhoProbe(schedule, lr=0.01)
+    config = settings(run={"batch": 50_000, "label_drop": 0.0})
+    total = first_losses(config, exact, tmp_path, Task(ScaledExact(exact), goal, schedule, rho)).total
+    expected = path_objective(schedule, exact.surfaces, goal)
+    assert float(total) == pytest.approx(float(expected), rel=0.01)
+    (slope,) = torch.autograd.grad(expected, schedule.rho)
+    total.backward()
+    assert (schedule.rho.grad - slope).norm() < 0.05 * slope.norm()
+    before = schedule.rho.detach().clone()
+    rho.update(1, keep=True)
+    clear = slope.abs() > 0.1 * slope.abs().max()
+    assert_close((schedule.rho.detach() - before)[clear], -0.01 * slope.sign()[clear], atol=1e-6, rtol=0)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "kinetic", "start"),
-    [
-        ("exact", 0.12, 0.3),
-        pytest.param("exact", 0.2, 0.3, marks=pytest.mark.slow),
-        pytest.param("stop", 0.12, 0.3, marks=pytest.mark.slow),
-        pytest.param("stop", 0.2, 0.0, marks=pytest.mark.slow),
-    ],
+    [("exact", 0.12, 0.3), ("exact", 0.2, 0.3), ("stop", 0.12, 0.3), ("stop", 0.2, 0.0)],
 )
 def test_rho_lands_on_the_closed_form(tmp_path, mode, kinetic, start):
     """Oracle: the minimum for "exact" (interior for both lambdas), the fixed point for "stop"; sup norm 0.02."""
@@ -81,6 +100,7 @@ def test_three_groups_learn_two_curves(tmp_path):
     assert found.schedule.followers == ("texture", "depth")
 
 
+@pytest.mark.slow
 def test_beside_a_frozen_denoiser_rho_barely_moves(tmp_path):
     """Oracle: the paper's observation. A network trained on one clock rejects other curves; a learning one follows."""
     exact = gaussian()

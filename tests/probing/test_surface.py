@@ -2,11 +2,13 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 
 import lwd
 from lwd.cli import main
+from lwd.objective import FlowObjective
 from lwd.probing.surface import calibrate, error_scale, parse_weights, surface_probe, surface_settings
 from lwd.representations.texture import PatchAutoencoder
 from lwd.surfaces.curvature import predicted_error
@@ -15,8 +17,9 @@ from lwd.surfaces.table import GridSurfaces, tabulate
 from lwd.training.config import with_changes
 from lwd.training.draws import draw
 from lwd.training.train import load_into, train
+from lwd.training.trainer import Task
 from strategies import small_mixture
-from train_data import MatrixNet, cpu, gaussian, images, memory, settings
+from train_data import MatrixNet, ScaledExact, cpu, first_losses, gaussian, images, memory, settings
 
 
 def test_local_times_are_independent_and_even():
@@ -36,6 +39,21 @@ def test_local_times_are_independent_and_even():
     assert (rates == 1).all()
 
 
+def test_the_first_step_follows_the_closed_form(tmp_path):
+    """Oracle: loss and gradient of a scaled exact velocity, averaged over all pairs of local times by quadrature."""
+    exact, network = gaussian(0.6), ScaledExact(gaussian(0.6), 0.8)
+    goal = FlowObjective(exact.layout, reduction="groups")
+    config = settings(run={"batch": 50_000, "label_drop": 0.0})
+    total = first_losses(config, exact, tmp_path, Task(network, goal, None)).total
+    points, weights = (torch.from_numpy(x) for x in np.polynomial.legendre.leggauss(24))
+    pairs = torch.cartesian_prod((points + 1) / 2, (points + 1) / 2)
+    expected = (torch.outer(weights, weights).flatten()[:, None] / 4 * network.surfaces(pairs)[0]).sum()
+    assert float(total) == pytest.approx(float(expected), rel=0.01)
+    mine, theirs = (float(torch.autograd.grad(value, network.scale)[0]) for value in (total, expected))
+    assert mine == pytest.approx(theirs, rel=0.05)
+
+
+@pytest.mark.slow
 def test_surfaces_of_a_trained_network_are_the_closed_form(tmp_path):
     """Oracle: Gaussian surfaces: within 3 standard errors, plus what 1500 steps leave of the network's own error."""
     exact = gaussian(0.6)
@@ -58,13 +76,20 @@ def test_surfaces_of_a_trained_network_are_the_closed_form(tmp_path):
     assert torch.equal(same.losses, table.losses)
 
 
-@pytest.mark.parametrize("order", [1, 2])
-def test_calibrated_errors_have_the_size_of_real_ones(order):
-    """Oracle: errors of Euler's and Heun's method on the mixture, under schedules that calibration did not see."""
+@pytest.fixture(scope="module")
+def calibrated():
+    """Surfaces of the mixture, and the scale of predicted errors by order."""
     data = small_mixture()
     draws, labels = data.draw(600, seed=2)
     table = tabulate(data, draws, labels, data.layout, points=13)
-    scale = calibrate(data, table, labels[:256], (1, 1))[str(order)]
+    return table, calibrate(data, table, labels[:256], (1, 1))
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_calibrated_errors_have_the_size_of_real_ones(calibrated, order):
+    """Oracle: errors of Euler's and Heun's method on the mixture, under schedules that calibration did not see."""
+    data, (table, scales) = small_mixture(), calibrated
+    scale = scales[str(order)]
     method = ("euler", "heun")[order - 1]
     for schedule in (lwd.Offset(0.15), lwd.Offset(0.3), lwd.Polynomial.from_shares([[0.3, 0.4, 0.3]])):
         options = {"seeds": range(500, 756), "size": (1, 1), "dtype": torch.float64}

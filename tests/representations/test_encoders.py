@@ -9,12 +9,12 @@ from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 
 import lwd
+from lwd.compute.devices import choose_device
 from lwd.representations.encoders import (
     CLIP,
     IMAGENET,
     CallableEncoder,
     Origin,
-    choose_device,
     load_encoder,
     load_patch_encoder,
     resize_map,

@@ -1,6 +1,9 @@
 """Fits: they learn, they report on images they never saw, and an interruption changes nothing."""
 
+import shutil
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,9 +16,9 @@ from lwd.cli import main
 from lwd.images.sources import ArraySource
 from lwd.representations.encoders import CallableEncoder, Origin
 from lwd.representations.fit import _collect, fit_pca, fit_semvae, fit_texture, images, split
-from lwd.representations.settings import FitSettings
 from lwd.representations.pca import load_pca
 from lwd.representations.semvae import load_semvae
+from lwd.representations.settings import FitSettings
 from lwd.representations.texture import psnr
 
 QUICK = FitSettings(channels=4, steps=60, batch=16, held_out=20)
@@ -47,81 +50,99 @@ def test_held_out_images_are_never_trained_on():
         split(waves(15), QUICK)
 
 
-def test_texture_fit_reconstructs_and_reports_what_it_reaches(tmp_path):
+@pytest.mark.parametrize(("steps", "gain"), [(40, 0.5), pytest.param(200, 6, marks=pytest.mark.slow)])
+def test_texture_fit_reconstructs_and_reports_what_it_reaches(tmp_path, steps, gain):
     """Oracle: the PSNR recomputed from the saved directory, against the best constant image."""
     source = waves()
-    report = fit_texture(source, tmp_path / "ae", FitSettings(channels=4, steps=200, batch=32, held_out=20), width=64)
+    settings = FitSettings(channels=4, steps=steps, batch=32, held_out=20, lr=3e-3)
+    report = fit_texture(source, tmp_path / "ae", settings, width=64)
     model = lwd.TextureAutoencoder.load(tmp_path / "ae")
     held_out = images(source, split(source, QUICK)[1], 0)
     with torch.no_grad():
         again = psnr(model.decode(model.encode(held_out)), held_out).mean().item()
     assert_close(report["psnr"], again, atol=1e-3, rtol=0)
     constant = psnr(held_out.mean((2, 3), keepdim=True).expand_as(held_out), held_out).mean().item()
-    assert again > constant + 6
+    assert again > constant + gain
     assert [p.name for p in tmp_path.iterdir()] == ["ae"]
 
 
-def test_an_interrupted_fit_goes_on_where_it_was(tmp_path):
-    """Oracle: the bytes of an undisturbed fit; state is kept every 200 steps, the interruption comes at 250."""
-    settings = FitSettings(channels=4, steps=300, batch=4, held_out=20)
+LONG = FitSettings(channels=4, steps=203, batch=4, held_out=20)
+"""State is kept every 200 steps."""
 
-    def stop(step, _):
-        if step == 250:
+
+class Stop:
+    """Interrupts a fit after a step, and knows the first that it saw."""
+
+    def __init__(self, at=0):
+        self.at, self.first = at, 0
+
+    def __call__(self, step, _):
+        self.first = self.first or step
+        if step >= self.at:
             raise KeyboardInterrupt
 
-    fit_texture(waves(), tmp_path / "calm", settings, width=32, depth=1)
+
+def interrupted(fit, out, at=0):
+    """The first step of a fit that is interrupted at a step, by default at its first."""
+    stop = Stop(at)
     with pytest.raises(KeyboardInterrupt):
-        fit_texture(waves(), tmp_path / "rough", settings, width=32, depth=1, progress=stop)
+        fit(out, progress=stop)
+    return stop.first
+
+
+def texture(out, settings=LONG, progress=None):
+    return fit_texture(waves(), out, settings, width=32, depth=1, progress=progress)
+
+
+@pytest.fixture(scope="module")
+def half(tmp_path_factory):
+    """A folder with the state of a texture fit and of a SemVAE fit, both interrupted at step 202."""
+    folder = tmp_path_factory.mktemp("half")
+    for fit, name in ((texture, "texture"), (semvae, "semvae")):
+        assert interrupted(fit, folder / name, 202) == 1
+    assert sorted(p.name for p in folder.iterdir()) == [".semvae.fit.safetensors", ".texture.fit.safetensors"]
+    return folder
+
+
+@pytest.fixture
+def folder(half, tmp_path):
+    """A copy, which a test may go on with."""
+    return Path(shutil.copytree(half, tmp_path / "copy"))
+
+
+def test_an_interrupted_fit_goes_on_where_it_was(folder):
+    """Oracle: the bytes of an undisturbed fit."""
     seen = []
-    fit_texture(waves(), tmp_path / "rough", settings, width=32, depth=1, progress=lambda step, _: seen.append(step))
-    assert seen == list(range(201, 301))
+    texture(folder / "calm")
+    texture(folder / "texture", progress=lambda step, _: seen.append(step))
+    assert seen == [201, 202, 203]
     name = "model.safetensors"
-    assert (tmp_path / "rough" / name).read_bytes() == (tmp_path / "calm" / name).read_bytes()
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["calm", "rough"]
+    assert (folder / "texture" / name).read_bytes() == (folder / "calm" / name).read_bytes()
+    assert sorted(p.name for p in folder.iterdir()) == [".semvae.fit.safetensors", "calm", "texture"]
 
 
-def test_state_of_another_fit_is_not_taken_up(tmp_path):
-    def stop(step, _):
-        if step == 201:
-            raise KeyboardInterrupt
-
-    settings = FitSettings(channels=4, steps=210, batch=4, held_out=20)
-    with pytest.raises(KeyboardInterrupt):
-        fit_texture(waves(), tmp_path / "x", settings, width=32, depth=1, progress=stop)
-    seen = []
-    other = FitSettings(channels=4, steps=210, batch=4, held_out=20, seed=1)
-    fit_texture(waves(), tmp_path / "x", other, width=32, depth=1, progress=lambda step, _: seen.append(step))
-    assert seen[0] == 1
+def test_state_of_another_fit_is_not_taken_up(folder):
+    """Oracle: the first step of a fit with another seed."""
+    assert interrupted(partial(texture, settings=replace(LONG, seed=1)), folder / "texture") == 1
 
 
-def semvae(out, grid=(4, 4), heads=1, source=None, progress=None):
-    settings = FitSettings(channels=4, steps=201, batch=4, held_out=20)
+def semvae(out, grid=(4, 4), heads=1, source=None, progress=None, settings=LONG):
     return fit_semvae(source or waves(), ENCODER, grid, out, settings, 8, 16, 1, heads, progress=progress)
 
 
 @pytest.mark.parametrize("change", [{}, {"grid": (2, 2)}, {"heads": 2}, {"source": "other"}])
-def test_only_the_same_semvae_fit_is_taken_up(tmp_path, change):
-    """Oracle: the first step after an interruption at 200; grid and heads change no shape, only the plan."""
-
-    def stop(step, _):
-        if step == 201:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        semvae(tmp_path / "x", progress=stop)
-    assert sorted(p.name for p in tmp_path.iterdir()) == [".x.fit.safetensors"]
+def test_only_the_same_semvae_fit_is_taken_up(folder, change):
+    """Oracle: the first step after the interruption; grid and heads change no shape, only the plan."""
     if "source" in change:
         other = waves()
         change = {"source": replace(other, images=255 - other.images)}
-    seen = []
-    semvae(tmp_path / "x", **change, progress=lambda step, _: seen.append(step))
-    assert seen[0] == (1 if change else 201)
+    assert interrupted(partial(semvae, **change), folder / "semvae") == (1 if change else 201)
 
 
 def test_compressors_record_what_they_were_fitted_to(tmp_path):
     """Oracle: the encoder's identity and the grid, from the files."""
     fit_pca(waves(), ENCODER, (4, 4), tmp_path / "pca", QUICK)
-    semvae(tmp_path / "vae", grid=(2, 4))
+    semvae(tmp_path / "vae", grid=(2, 4), settings=replace(LONG, steps=2))
     assert load_pca(tmp_path / "pca").origin == Origin("averages", (4, 4))
     assert load_semvae(tmp_path / "vae").origin == Origin("averages", (2, 4))
 
@@ -158,16 +179,18 @@ def test_pca_fit_is_the_pca_of_the_training_features(tmp_path):
     assert 0.5 < report["explained_held_out"] <= 1
 
 
-def test_semvae_fit_learns(tmp_path):
+@pytest.mark.parametrize(("steps", "gain"), [(40, 0.05), pytest.param(200, 0.2, marks=pytest.mark.slow)])
+def test_semvae_fit_learns(tmp_path, steps, gain):
     """Oracle: held-out explained variance after many steps above that after one; numbers from the saved directory."""
     source = waves()
     short = fit_semvae(
         source, ENCODER, (4, 4), tmp_path / "a", FitSettings(channels=4, steps=1, batch=16, held_out=20), heads=1
     )
-    settings = FitSettings(channels=4, steps=200, batch=32, held_out=20, lr=5e-3)
+    settings = FitSettings(channels=4, steps=steps, batch=32, held_out=20, lr=5e-3)
     long = fit_semvae(source, ENCODER, (4, 4), tmp_path / "b", settings, heads=1)
-    assert long["explained_held_out"] > max(0.5, short["explained_held_out"] + 0.2)
-    assert long["cosine_held_out"] > short["cosine_held_out"] + 0.1
+    assert long["explained_held_out"] > short["explained_held_out"] + gain
+    assert long["cosine_held_out"] > short["cosine_held_out"] + gain / 2
+    assert long["explained_held_out"] > 0.5 or steps < 200
     assert load_semvae(tmp_path / "b").channels == 4
 
 

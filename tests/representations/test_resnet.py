@@ -4,6 +4,7 @@ import io
 import json
 import shutil
 import tarfile
+from functools import cache
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from lwd.io.files import model_digest
 from lwd.representations.resnet import BGR_MEAN, STAGES, ResNet50, fetch_resnet50, fold, load_resnet50, read_tfjs
 
 
+@cache
 def keras_weights(seed=0):
     """Random weights under Keras' names and shapes, all stages."""
     generator = torch.Generator().manual_seed(seed)
@@ -71,7 +73,7 @@ def package(path, weights, files=3):
     names = [f"group1-shard{i + 1}of{files}.bin" for i in range(files)]
     entries = [{"name": n, "shape": list(t.shape), "dtype": "float32"} for n, t in weights.items()]
     model = json.dumps({"weightsManifest": [{"paths": names, "weights": entries}]}).encode()
-    with tarfile.open(path, "w:gz", compresslevel=1) as archive:
+    with tarfile.open(path, "w:gz", compresslevel=0) as archive:
         for name, content in {"model.json": model, **dict(zip(names, cut, strict=True))}.items():
             member = tarfile.TarInfo(f"package/ResNet50/{name}")
             member.size = len(content)

@@ -45,26 +45,28 @@ def test_losses_by_hand():
     assert_close(losses.total, error + 0.5 * (1 - dot).mean() + 0.01 * divergence)
 
 
-def test_it_learns_and_beats_pca_on_curved_features():
-    """Oracle: held-out squared error below that of exact PCA with as many channels, which cannot bend."""
+@pytest.mark.parametrize(("steps", "share"), [(60, 2.0), pytest.param(400, 0.8, marks=pytest.mark.slow)])
+def test_it_learns_and_beats_pca_on_curved_features(steps, share):
+    """Oracle: held-out squared error against exact PCA with as many channels, which cannot bend: soon near it, then
+    below it."""
     torch.manual_seed(0)
     model = SemVAE(SMALL)
     train, held_out = features(256), features(64, seed=5)
     model.set_scale(train.mean((0, 2, 3)), train.std((0, 2, 3)))
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     generator = torch.Generator().manual_seed(1)
-    for step in range(400):
+    for step in range(steps):
         batch = train[torch.randperm(256, generator=generator)[:64]]
         loss = model.losses(batch, torch.randn(64, 4, 4, 4, generator=generator)).total
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         for group in optimizer.param_groups:
-            group["lr"] = 3e-3 * (1 - step / 400)
+            group["lr"] = 3e-3 * (1 - step / steps)
     pca = PCAFit().update(train).finish(4)
     with torch.no_grad():
         ours = (model.decode(model.encode(held_out)) - held_out).square().mean()
-    assert ours < 0.8 * (pca.decode(pca.encode(held_out)) - held_out).square().mean()
+    assert ours < share * (pca.decode(pca.encode(held_out)) - held_out).square().mean()
 
 
 def test_shapes_positions_and_grids():

@@ -7,20 +7,11 @@ import lwd
 from lwd import LWDPipeline
 from lwd.representations.ldm import autoencoder_from_ldm
 from lwd.representations.texture import to_uint8
+from pipelines import LAYOUT as FOUR
+from pipelines import with_statistics as pipeline
 from reference import busy_network, ldm, small_config
 
-FOUR = lwd.Layout.of(texture=4, semantic=2)
 EULER = {"method": "euler", "steps": 8}
-
-
-def pipeline(seed=0, autoencoder=True, schedule=None):
-    config = small_config(FOUR, grid=(4, 4))
-    statistics = lwd.Statistics(
-        {"texture": torch.full((4,), 0.5), "semantic": torch.zeros(2)},
-        {"texture": torch.full((4,), 2.0), "semantic": torch.ones(2)},
-    )
-    point = lwd.Checkpoint(busy_network(config, seed), schedule or lwd.Offset(0.3), statistics)
-    return LWDPipeline(point, autoencoder_from_ldm(ldm()[1]) if autoencoder else None)
 
 
 def test_a_call_is_sample_denormalise_decode():

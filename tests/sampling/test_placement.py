@@ -88,9 +88,15 @@ def test_least_local_error_of_a_known_field(order):
     assert_close(torch.tensor(found), torch.tensor([0.0, *(float(fine[i]) for i in best), 1.0]))
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
-@pytest.mark.parametrize("method", ["euler", "heun", "ab2"])
-def test_optimised_steps_have_less_error(name, method):
+QUICK = {("euler", "synchronous"), ("euler", "offset"), ("ab2", "polynomial")}
+COMBINED = [
+    pytest.param(method, name, marks=[] if (method, name) in QUICK else [pytest.mark.slow])
+    for method, name in itertools.product(("euler", "heun", "ab2"), SCHEDULES)
+]
+
+
+@pytest.mark.parametrize(("method", "name"), COMBINED)
+def test_optimised_steps_have_less_error(method, name):
     """Oracle: the final state at rtol 1e-9, on other seeds than the calibration's."""
     data, schedule = small_mixture(), SCHEDULES[name]
     options = {"seeds": range(256), "size": (1, 1), "dtype": torch.float64}

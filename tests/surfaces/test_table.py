@@ -31,6 +31,7 @@ from train_data import gaussian
 
 DATA = gaussian(0.6)
 AXIS = torch.linspace(0, 1, 17, dtype=torch.float64)
+SLOW = pytest.mark.slow
 
 
 def objective(kinetic=0.0, gradient="exact", layout=DATA.layout):
@@ -82,7 +83,10 @@ def test_scattered_points_are_fitted_and_the_degree_is_chosen():
         SmoothSurfaces(SurfaceTable(data.layout, points[:4], losses[:4], energies[:4], losses[:4], losses[:4], 1000))
 
 
-@pytest.mark.parametrize(("gradient", "kinetic"), [("exact", 0.02), ("exact", 0.06), ("none", 0.1)])
+@pytest.mark.parametrize(
+    ("gradient", "kinetic"),
+    [pytest.param("exact", 0.02, marks=SLOW), pytest.param("exact", 0.06, marks=SLOW), ("none", 0.1)],
+)
 def test_the_fitted_polynomial_is_that_of_direct_optimisation(gradient, kinetic):
     """Oracle: `fit_schedule` (Adam) on the closed form, from near the curve that L-BFGS found best: sup norm 1e-3."""
     goal = objective(kinetic, gradient)
@@ -92,16 +96,19 @@ def test_the_fitted_polynomial_is_that_of_direct_optimisation(gradient, kinetic)
     assert largest_gap(found, direct) < 1e-3
 
 
-def test_the_papers_rule_is_followed_on_tables_too():
+@pytest.mark.parametrize("steps", [20, pytest.param(250, marks=SLOW)])
+def test_the_papers_rule_is_followed_on_tables_too(steps):
     """Oracle: "stop" from the identity and from elsewhere, on the table and on the closed form: sup norm 1e-3."""
     goal = objective(0.05, "stop")
     for start in (lwd.Polynomial(), lwd.Polynomial.from_shares([[0.5, 0.2, 0.1, 0.1, 0.1]])):
-        mine, theirs = (lwd.fit_schedule(start, s, goal, steps=250, nodes=12) for s in (SURFACES, DATA.surfaces))
+        mine, theirs = (lwd.fit_schedule(start, s, goal, steps=steps, nodes=12) for s in (SURFACES, DATA.surfaces))
         assert largest_gap(mine, theirs) < 1e-3
     assert largest_gap(best_curve(lwd.Polynomial(), SURFACES, goal), lwd.Synchronous()) < 5e-3
 
 
-@pytest.mark.parametrize("kinetic", [0.0, 0.03, 0.1, 0.4])
+@pytest.mark.parametrize(
+    "kinetic", [pytest.param(0.0, marks=SLOW), 0.03, *(pytest.param(k, marks=SLOW) for k in (0.1, 0.4))]
+)
 def test_dynamic_programming_is_the_floor(kinetic):
     """Oracle: no curve of any family, and no random monotone path, is below it (quadrature differs by 1e-6)."""
     goal = objective(kinetic)
@@ -177,6 +184,7 @@ def test_the_pull_is_the_gradient_of_the_flow_loss(mode):
         assert_close(-slope, (weights * pulled * moves).sum(), atol=2e-4, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_the_whole_lambda_path():
     """Oracle: METHOD 3.2's toy: tau^5 below a threshold near 0.042, then curves that rise with lambda to the identity;
     objective rises and energy falls with lambda, whatever the surfaces; the floor is below."""
@@ -192,6 +200,17 @@ def test_the_whole_lambda_path():
     assert all(point.floor <= point.objective + 1e-6 for point in path.points)
     weak = next(point for point in path.points if point.kinetic == 0.01)
     assert largest_gap(weak.schedule, lwd.Polynomial().extreme()) < 0.02
+
+
+def test_the_two_ends_of_the_lambda_path():
+    """Oracle: METHOD 3.2's toy: tau^5 at 0.01, the identity at 0.3 (where L-BFGS begins and stays)."""
+    weak, strong = (solve_for(kinetic, lwd.Polynomial(), SURFACES, objective()) for kinetic in (0.01, 0.3))
+    assert weak.collapsed
+    assert not strong.collapsed
+    assert largest_gap(weak.schedule, lwd.Polynomial().extreme()) < 0.02
+    assert strong.objective > weak.objective
+    assert strong.energy < weak.energy
+    assert strong.flow > weak.flow
 
 
 def test_a_collapsed_optimum_is_named():
@@ -266,7 +285,8 @@ def test_estimated_surfaces_are_within_their_errors():
     assert_close(middle, expected, atol=0.1, rtol=0.08)
 
 
-def test_the_predicted_error_ranks_real_errors():
+@pytest.mark.parametrize("counts", [(12,), pytest.param((8, 12, 18), marks=SLOW)])
+def test_the_predicted_error_ranks_real_errors(counts):
     """Oracle: errors of Euler's and Heun's method on the mixture, over nine schedules at equal steps: a formula that
     only knew the number of steps would fail."""
     data = small_mixture()
@@ -276,9 +296,9 @@ def test_the_predicted_error_ranks_real_errors():
     shares = ([0.5, 0.3, 0.2], [0, 0.3, 0.7], [0, 0, 0, 0, 1.0], [0.7, 0, 0, 0.3])
     schedules = [lwd.Synchronous(), *map(lwd.Offset, (0.15, 0.3, 0.5, 0.7))]
     schedules += [lwd.Polynomial.from_shares([row]) for row in shares]
-    options = {"seeds": range(256), "size": (1, 1), "dtype": torch.float64}
+    options = {"seeds": range(128 if len(counts) == 1 else 256), "size": (1, 1), "dtype": torch.float64}
     truth = [lwd.sample(data, one, layout, rtol=1e-7, atol=1e-9, **options).z for one in schedules]
-    for (method, order), steps in itertools.product((("euler", 1), ("heun", 2)), (8, 12, 18)):
+    for (method, order), steps in itertools.product((("euler", 1), ("heun", 2)), counts):
         few = [lwd.sample(data, one, layout, method=method, steps=steps, **options).z for one in schedules]
         real = [float((z - exact).square().mean().sqrt()) for z, exact in zip(few, truth, strict=True)]
         predicted = [predicted_error(one, surfaces, layout, steps, order) for one in schedules]

@@ -11,7 +11,8 @@ from lwd.surfaces.integral import path_objective
 from lwd.training.draws import draw
 from lwd.training.journal import read_metrics
 from lwd.training.train import train
-from train_data import MatrixNet, cpu, gaussian, images, memory, settings
+from lwd.training.trainer import Task
+from train_data import MatrixNet, ScaledExact, cpu, first_losses, gaussian, images, memory, settings
 
 
 @torch.no_grad()
@@ -27,6 +28,26 @@ def reached(network, schedule, exact, count=200_000):
     return float(objective(network(z.float(), times, label).double(), target, rates).total / best), float(best)
 
 
+@pytest.mark.parametrize("correction", ["exact", "none"])
+def test_the_first_step_follows_the_closed_form(tmp_path, correction):
+    """Oracle: loss and gradient of a scaled exact velocity, by quadrature; at scale 1 the gradient vanishes."""
+    exact = gaussian()
+    schedule = lwd.Polynomial.from_shares([[0.4, 0.3, 0.3]]).freeze()
+    goal = FlowObjective(exact.layout, reduction="groups", weight_gradient=correction)
+    config = settings(run={"batch": 50_000, "label_drop": 0.0}, optimizer={"ema": 0.99})
+    slopes = {}
+    for scale in (0.8, 1.0):
+        network = ScaledExact(exact, scale)
+        total = first_losses(config, exact, tmp_path, Task(network, goal, schedule)).total
+        expected = path_objective(schedule, network.surfaces, goal)
+        assert float(total) == pytest.approx(float(expected), rel=0.01)
+        slopes[scale] = [float(torch.autograd.grad(value, network.scale)[0]) for value in (total, expected)]
+    assert slopes[0.8][0] == pytest.approx(slopes[0.8][1], rel=0.05)
+    assert slopes[1.0][1] == 0
+    assert abs(slopes[1.0][0]) < 0.05 * abs(slopes[0.8][1])
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("correction", ["exact", "none"])
 def test_training_reaches_the_closed_form_minimum(tmp_path, correction):
     """Oracle: E[u | z] minimises the corrected and the uncorrected loss alike; within 2% of its loss."""

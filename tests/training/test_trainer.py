@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 import lwd
 from lwd.errors import InputError
-from lwd.io.files import alone
+from lwd.io.locks import alone
 from lwd.probing.joint import probe
 from lwd.training import state
 from lwd.training.journal import Averages, read_metrics
