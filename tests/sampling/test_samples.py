@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -32,7 +31,7 @@ from pipelines import three_classes as pipeline
 from reference import ldm
 from strategies import small_mixture
 
-HEUN = SampleSettings(count=21, solver="heun", steps=4, batch=8)
+HEUN = SampleSettings(count=21, solver="heun", steps=4, batch=8, threads=1)
 
 
 @pytest.fixture(scope="module")
@@ -58,23 +57,23 @@ def images(folder):
 
 @pytest.mark.parametrize(
     "settings",
-    [HEUN, replace(HEUN, count=10, solver="dopri5", steps=None), replace(HEUN, solver="ab2", placement="texture")],
+    [HEUN, HEUN.changed(count=10, solver="dopri5", steps=None), HEUN.changed(solver="ab2", placement="texture")],
 )
 def test_samples_do_not_depend_on_batch_order_or_processes(tmp_path, settings):
     """Oracle: the same bytes for one batch and for batches of 8, 5 and 1, for two processes one after the other."""
     pipe = pipeline()
     count = settings.count
-    generate(Generator(pipe, replace(settings, batch=count)), tmp_path / "whole")
+    generate(Generator(pipe, settings.changed(batch=count)), tmp_path / "whole")
     expected = images(tmp_path / "whole")
     for batch in (8, 5, 1):
-        generate(Generator(pipe, replace(settings, batch=batch)), tmp_path / f"b{batch}")
+        generate(Generator(pipe, settings.changed(batch=batch)), tmp_path / f"b{batch}")
         assert images(tmp_path / f"b{batch}") == expected, batch
     assert "rank 1 of 2: done" in generate(Generator(pipe, settings), tmp_path / "two", 1, 2)
     assert f"{count} samples" in generate(Generator(pipe, settings), tmp_path / "two", 0, 2)
     assert images(tmp_path / "two") == expected
     solver = Generator(pipe, settings).solver()
     latents = Generator(pipe, settings).draw(0, count, solver)[0]
-    alone, _ = Generator(pipe, replace(settings, seed=7, labels=(7 % 3,), count=1)).draw(0, 1, solver)
+    alone, _ = Generator(pipe, settings.changed(seed=7, labels=(7 % 3,), count=1)).draw(0, 1, solver)
     assert np.array_equal(alone[0], latents[7])
 
 
@@ -82,10 +81,10 @@ def test_a_convolutional_decoder_does_not_see_the_batch(tmp_path):
     """Oracle: the same bytes for other batches, with diffusers' AutoencoderKL: oneDNN chooses by the batch's size."""
     point = pipeline().checkpoint
     pipe = LWDPipeline(point, autoencoder_from_ldm(ldm()[1]))
-    settings = replace(HEUN, count=24, steps=3)
-    generate(Generator(pipe, replace(settings, batch=24)), tmp_path / "whole")
+    settings = HEUN.changed(count=24, steps=3)
+    generate(Generator(pipe, settings.changed(batch=24)), tmp_path / "whole")
     for batch in (16, 5):
-        generate(Generator(pipe, replace(settings, batch=batch)), tmp_path / f"b{batch}")
+        generate(Generator(pipe, settings.changed(batch=batch)), tmp_path / f"b{batch}")
         assert images(tmp_path / f"b{batch}") == images(tmp_path / "whole")
 
 
@@ -94,7 +93,7 @@ def test_what_is_not_ours_stays(tmp_path):
     (tmp_path / ".git").mkdir()
     (tmp_path / ".env").write_text("mine")
     (tmp_path / ".manifest.json.0123456789ab").write_text("left by a killed process")
-    generate(Generator(pipeline(), replace(HEUN, count=3)), tmp_path)
+    generate(Generator(pipeline(), HEUN.changed(count=3)), tmp_path)
     hidden = sorted(p.name for p in tmp_path.iterdir() if p.name.startswith("."))
     assert hidden == [".env", ".git"]
     for name in ("samples.npz", "grid.png"):
@@ -109,7 +108,7 @@ def test_what_is_not_ours_stays(tmp_path):
 def test_processes_with_other_settings_do_not_mix(tmp_path):
     """Oracle: the second changes the plan before the first has written a block; the first notices and stops."""
     first = Generator(pipeline(), HEUN)
-    second = Generator(pipeline(), replace(HEUN, steps=9))
+    second = Generator(pipeline(), HEUN.changed(steps=9))
 
     class Meddler(Generator):
         def draw(self, low, high, solver):
@@ -163,12 +162,12 @@ def test_the_files_say_what_they_are(tmp_path):
     generate(Generator(pipe, HEUN), tmp_path)
     assert content(tmp_path) == before
     with pytest.raises(lwd.InputError, match="steps was 4, is 5"):
-        generate(Generator(pipe, replace(HEUN, steps=5)), tmp_path)
+        generate(Generator(pipe, HEUN.changed(steps=5)), tmp_path)
 
 
 def test_only_the_asked_kinds_are_written(tmp_path):
-    generate(Generator(pipeline(), replace(HEUN, kinds=("npz",), count=3)), tmp_path / "a")
-    generate(Generator(pipeline(), replace(HEUN, kinds=("png",), count=3)), tmp_path / "b")
+    generate(Generator(pipeline(), HEUN.changed(kinds=("npz",), count=3)), tmp_path / "a")
+    generate(Generator(pipeline(), HEUN.changed(kinds=("png",), count=3)), tmp_path / "b")
     assert sorted(p.name for p in (tmp_path / "a").iterdir()) == ["grid.png", "manifest.json", "samples.npz"]
     assert sorted(p.name for p in (tmp_path / "b").iterdir()) == ["grid.png", "images", "manifest.json"]
 
@@ -177,22 +176,22 @@ def test_guidance_is_the_samplers():
     """Oracle: `lwd.sample` of the guided velocity by hand, with a scale and an interval by group."""
     pipe, weak = pipeline(), pipeline(seed=5)
     scale, interval = {"texture": 1.7}, {"texture": (0.2, 0.9)}
-    settings = replace(HEUN, count=8, steps=6, scale=scale, interval=interval)
+    settings = HEUN.changed(count=8, steps=6, scale=scale, interval=interval)
     found, nfe = Generator(pipe, settings, weak).draw(0, 8, {"method": "heun", "steps": 6})
     guided = lwd.AutoGuidance(pipe.checkpoint.velocity, weak.checkpoint.velocity, scale, LAYOUT, interval)
     options = {"seeds": range(8), "labels": [0, 1, 2, 0, 1, 2, 0, 1], "size": (4, 4), "method": "heun", "steps": 6}
     z = lwd.sample(guided, pipe.checkpoint.schedule, LAYOUT, **options).z
     assert np.array_equal(found, pipe.decode(z))
     assert nfe == [12] * 8
-    plain, _ = Generator(pipe, replace(HEUN, count=8, steps=6)).draw(0, 8, {"method": "heun", "steps": 6})
+    plain, _ = Generator(pipe, HEUN.changed(count=8, steps=6)).draw(0, 8, {"method": "heun", "steps": 6})
     assert not np.array_equal(found, plain)
-    free = Generator(pipe, replace(HEUN, count=8, scale=2.0), "null").draw(0, 8, {"method": "heun", "steps": 6})[0]
+    free = Generator(pipe, HEUN.changed(count=8, scale=2.0), "null").draw(0, 8, {"method": "heun", "steps": 6})[0]
     assert not np.array_equal(free, plain)
 
 
 def test_a_placement_is_decided_once(tmp_path):
     """Oracle: `place` by hand; a continued run takes the times that were written down, not new ones."""
-    pipe, settings = pipeline(), replace(HEUN, placement="texture", steps=6)
+    pipe, settings = pipeline(), HEUN.changed(placement="texture", steps=6)
     generate(Generator(pipe, settings), tmp_path, 1, 2)
     (plan,) = (tmp_path / "parts").glob("solver-*.json")
     c = pipe.checkpoint
@@ -280,7 +279,7 @@ def test_a_model_without_decoder_or_with_another_schedule_is_refused(tmp_path):
     with pytest.raises(lwd.InputError, match="--decoder DIR"):
         generate(Generator(bare, HEUN), tmp_path / "s")
     with pytest.raises(lwd.InputError, match="another schedule"):
-        Generator(pipeline(), replace(HEUN, scale=2.0), pipeline(schedule=lwd.Synchronous()))
+        Generator(pipeline(), HEUN.changed(scale=2.0), pipeline(schedule=lwd.Synchronous()))
     (tmp_path / "manifest.json").write_text("{}")
     with pytest.raises(lwd.InputError, match="not a manifest of samples"):
         generate(Generator(pipeline(), HEUN), tmp_path)
