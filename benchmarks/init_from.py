@@ -24,8 +24,8 @@ from lwd.probing.surface import surface_probe
 from lwd.representations.texture import TextureAutoencoder
 from lwd.training.config import load_config, with_changes
 from lwd.training.devices import Devices
+from lwd.training.task import RunOptions
 from lwd.training.train import train
-from lwd.training.trainer import RunOptions
 
 
 @torch.no_grad()

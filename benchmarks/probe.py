@@ -27,8 +27,8 @@ from lwd.surfaces.lambda_path import lambda_path, largest_gap, solve_for
 from lwd.surfaces.table import smooth
 from lwd.training.config import Config, load_config, with_changes
 from lwd.training.devices import Devices
+from lwd.training.task import RunOptions
 from lwd.training.train import open_data
-from lwd.training.trainer import RunOptions
 
 
 def embedded_latents(out: Path) -> Path:

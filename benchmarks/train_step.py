@@ -26,8 +26,9 @@ from lwd.schedule.learned import Polynomial
 from lwd.training.config import Config, config_from_dict
 from lwd.training.devices import Devices
 from lwd.training.rho import RhoProbe
+from lwd.training.task import RunOptions, Task
 from lwd.training.train import build_network
-from lwd.training.trainer import RunOptions, Task, Trainer
+from lwd.training.trainer import Trainer
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "small": {

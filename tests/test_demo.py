@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-from dataclasses import replace
 
 import pytest
 import torch
@@ -21,8 +20,7 @@ from lwd.representations.judge import load_judge, seen_classes
 from lwd.representations.texture import TextureAutoencoder, from_uint8, psnr
 from lwd.training.trainer import Trainer
 
-TINY = replace(
-    QUICK,
+TINY = QUICK.changed(
     batch=8,
     probe_steps=4,
     points=5,
@@ -167,7 +165,7 @@ def test_another_plan_is_refused(whole, tmp_path, capsys):
     """Oracle: the message names what differs; the command answers with one line and code 2."""
     out, _ = whole
     with pytest.raises(lwd.InputError, match=r"seed.*5"):
-        keep(replace(TINY, seed=5), out)
+        keep(TINY.changed(seed=5), out)
     (tmp_path / "demo.json").write_text('{"format": "other"}')
     assert main(["demo", "--quick", "--out", str(tmp_path)]) == 2
     assert "demo.json" in capsys.readouterr().err

@@ -8,7 +8,8 @@ from lwd.latents.memory import MemoryReader
 from lwd.models.exact import Gaussian
 from lwd.training.config import config_from_dict
 from lwd.training.devices import Devices
-from lwd.training.trainer import RunOptions, Trainer
+from lwd.training.task import RunOptions
+from lwd.training.trainer import Trainer
 
 PAIR = Layout.of(texture=1, semantic=1)
 

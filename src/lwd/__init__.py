@@ -26,16 +26,15 @@ if TYPE_CHECKING:
     from lwd.sampler import flow_field, sample, seeded_noise
     from lwd.sampling.pipeline import LWDPipeline
     from lwd.schedule.base import Schedule
-    from lwd.schedule.bernstein import Bernstein
     from lwd.schedule.fixed import Cascade, Offset, PiecewiseLinear, Synchronous
     from lwd.schedule.io import load_schedule, parse_schedule, save_schedule, schedule_from_dict
-    from lwd.schedule.learned import Learnable, Polynomial, RhoAverage
+    from lwd.schedule.learned import Bernstein, Learnable, Polynomial, RhoAverage
     from lwd.solver import Solution, SolverSettings, solve
     from lwd.surfaces.files import load_surfaces
     from lwd.surfaces.integral import fit_schedule, path_objective
     from lwd.training.config import Config, load_config
+    from lwd.training.task import RunOptions
     from lwd.training.train import train
-    from lwd.training.trainer import RunOptions
 
 # Names are imported on first use: `lwd --help` should not wait two seconds for torch.
 _MODULES = {
@@ -43,9 +42,8 @@ _MODULES = {
     "groups": ("Group", "Layout"),
     "path": ("Velocity", "interpolate"),
     "schedule.base": ("Schedule",),
-    "schedule.bernstein": ("Bernstein",),
     "schedule.fixed": ("Cascade", "Offset", "PiecewiseLinear", "Synchronous"),
-    "schedule.learned": ("Learnable", "Polynomial", "RhoAverage"),
+    "schedule.learned": ("Bernstein", "Learnable", "Polynomial", "RhoAverage"),
     "schedule.io": ("load_schedule", "parse_schedule", "save_schedule", "schedule_from_dict"),
     "objective": ("FlowObjective", "Losses"),
     "solver": ("Solution", "SolverSettings", "solve"),
@@ -63,7 +61,7 @@ _MODULES = {
     "checkpoints.directory": ("Checkpoint", "load", "save"),
     "training.config": ("Config", "load_config"),
     "training.train": ("train",),
-    "training.trainer": ("RunOptions",),
+    "training.task": ("RunOptions",),
     "probing.joint": ("probe",),
     "probing.surface": ("surface_probe",),
     "probing.sweep": ("sweep",),

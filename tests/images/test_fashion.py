@@ -8,7 +8,8 @@ from lwd.errors import InputError
 from lwd.images.catalog import open_source
 from lwd.images.fashion import FOLDER, fashion_meta, fashion_semantic, load_fashion
 from lwd.latents.embedded import encode_embedded
-from lwd.latents.reader import LatentReader, verify
+from lwd.latents.reader import LatentReader
+from lwd.latents.verify import verify
 from lwd.representations.texture import PatchAutoencoder
 
 

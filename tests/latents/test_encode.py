@@ -19,8 +19,9 @@ import lwd
 from lwd.cli import main
 from lwd.images.sources import ArraySource, FolderSource
 from lwd.latents.encode import Encoders, encode, load_compressor
-from lwd.latents.reader import LatentReader, verify
+from lwd.latents.reader import LatentReader
 from lwd.latents.settings import EncodeSettings
+from lwd.latents.verify import verify
 from lwd.representations.encoders import CallableEncoder, Origin
 from lwd.representations.pca import PCAFit, save_pca
 from lwd.representations.semvae import SemVAE, SemVAEConfig, save_semvae

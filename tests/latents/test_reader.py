@@ -12,8 +12,9 @@ from torch.testing import assert_close
 import lwd
 from lwd.compute.moments import ChannelMoments
 from lwd.compute.order import coin, order
-from lwd.latents.reader import LatentReader, verify
+from lwd.latents.reader import LatentReader
 from lwd.latents.shards import open_shard, write_manifest, write_shard
+from lwd.latents.verify import verify
 
 LAYOUT = lwd.Layout.of(texture=3, semantic=2)
 COUNTS = (7, 1, 12)

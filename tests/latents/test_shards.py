@@ -13,8 +13,9 @@ from torch.testing import assert_close
 import lwd
 from lwd.compute.moments import ChannelMoments
 from lwd.io.tensors import write_safetensors
-from lwd.latents.reader import LatentReader, verify
+from lwd.latents.reader import LatentReader
 from lwd.latents.shards import write_manifest, write_shard
+from lwd.latents.verify import verify
 
 LAYOUT = lwd.Layout.of(texture=3, semantic=2)
 GROUPS = {"texture": ("latents", 3), "semantic": ("latents_sv", 2)}

@@ -15,8 +15,8 @@ from lwd.surfaces.integral import path_objective
 from lwd.surfaces.verdict import judge
 from lwd.training.config import with_changes
 from lwd.training.rho import RhoProbe
+from lwd.training.task import Task
 from lwd.training.train import train
-from lwd.training.trainer import Task
 from train_data import MatrixNet, ScaledExact, cpu, first_losses, gaussian, images, memory, settings
 
 TAU = torch.linspace(0, 1, 101, dtype=torch.float64)

@@ -16,8 +16,8 @@ from lwd.surfaces.files import load_surfaces
 from lwd.surfaces.table import GridSurfaces, tabulate
 from lwd.training.config import with_changes
 from lwd.training.draws import draw
+from lwd.training.task import Task
 from lwd.training.train import load_into, train
-from lwd.training.trainer import Task
 from strategies import small_mixture
 from train_data import MatrixNet, ScaledExact, cpu, first_losses, gaussian, images, memory, settings
 

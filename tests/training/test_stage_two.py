@@ -10,8 +10,8 @@ from lwd.path import interpolate
 from lwd.surfaces.integral import path_objective
 from lwd.training.draws import draw
 from lwd.training.journal import read_metrics
+from lwd.training.task import Task
 from lwd.training.train import train
-from lwd.training.trainer import Task
 from train_data import MatrixNet, ScaledExact, cpu, first_losses, gaussian, images, memory, settings
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from lwd.probing.joint import probe
 from lwd.training.devices import Devices
+from lwd.training.task import RunOptions
 from lwd.training.train import train
-from lwd.training.trainer import RunOptions
 from train_data import images, settings
 
 if __name__ == "__main__":

@@ -10,18 +10,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lwd.checkpoints.formats import ModelFile
 from lwd.compute.devices import choose_device
 from lwd.errors import InputError
 from lwd.groups import Layout
-from lwd.io.files import atomic_directory, read_json, write_json
+from lwd.io.files import atomic_directory
 from lwd.io.tensors import mismatches, read_safetensors, write_safetensors
 from lwd.latents.statistics import Statistics, load_statistics, save_statistics
 from lwd.models.lightningdit import LightningDiT, LightningDiTConfig
 from lwd.schedule.base import Schedule
 from lwd.schedule.io import load_schedule, read_provenance, save_schedule
-
-FORMAT = "lwd.model"
-VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -97,13 +95,12 @@ def write_checkpoint(
     provenance: Mapping[str, Any] | None = None,
 ) -> None:
     """Fill an existing directory with config.json, model.safetensors, schedule.json and statistics.json."""
-    head = {"format": FORMAT, "version": VERSION, "architecture": "lightningdit", "network": config.to_dict()}
     about = dict(provenance or {})
     write_safetensors(directory / "model.safetensors", state)
     save_schedule(schedule, directory / "schedule.json", about.pop("schedule", None))
     if statistics is not None:
         save_statistics(statistics, directory / "statistics.json")
-    write_json(directory / "config.json", head | ({"provenance": about} if about else {}))
+    ModelFile(network=config.to_dict(), provenance=about).write(directory / "config.json")
 
 
 def save(checkpoint: Checkpoint, directory: str | os.PathLike[str], replace: bool = False) -> None:
@@ -135,7 +132,8 @@ def load(
     if not directory.is_dir():
         hint = "; a .pt file is read by lwd convert" if directory.is_file() else ""
         raise InputError(f"{directory} is not a checkpoint directory{hint}")
-    config = read_config(directory)
+    record = ModelFile.read(directory / "config.json")
+    config = network_config(record, directory / "config.json")
     device = choose_device(device)
     with torch.device("meta"):
         network = LightningDiT(config)
@@ -150,8 +148,7 @@ def load(
     )
     dtype = dtype or reduce(torch.promote_types, kinds)
     statistics, schedule = directory / "statistics.json", directory / "schedule.json"
-    found = read_json(directory / "config.json").get("provenance", {})
-    provenance = dict(found) if isinstance(found, Mapping) else {}
+    provenance = dict(record.provenance)
     if about_schedule := read_provenance(schedule):
         provenance["schedule"] = about_schedule
     return Checkpoint(
@@ -162,16 +159,9 @@ def load(
     )
 
 
-def read_config(directory: Path) -> LightningDiTConfig:
-    """The network's configuration in a checkpoint directory."""
-    path = directory / "config.json"
-    value = read_json(path)
-    if not isinstance(value, Mapping) or value.get("format") != FORMAT:
-        raise InputError(f'{path} is not a model of lwd ("format" must be "{FORMAT}")')
-    if value.get("version") != VERSION or value.get("architecture") != "lightningdit":
-        given = f"version {value.get('version')!r}, architecture {value.get('architecture')!r}"
-        raise InputError(f"{path} has {given}; this lwd reads version {VERSION}, architecture 'lightningdit'")
+def network_config(record: ModelFile, path: Path) -> LightningDiTConfig:
+    """The network's configuration in a model directory; errors name `path`."""
     try:
-        return LightningDiTConfig.from_dict(value.get("network", {}))
+        return LightningDiTConfig.from_dict(record.network)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error

@@ -65,7 +65,7 @@ def run_fetch(arguments: argparse.Namespace) -> int:
 
 def run_verify(arguments: argparse.Namespace) -> int:
     from lwd.errors import InputError
-    from lwd.latents.reader import verify
+    from lwd.latents.verify import verify
 
     problems = verify(arguments.directory)
     if problems:
@@ -83,7 +83,8 @@ def run_show(arguments: argparse.Namespace) -> int:
     from lwd.representations.texture import TextureAutoencoder
 
     reader = LatentReader(arguments.directory)
-    provenance = dict((read_manifest(arguments.directory) or {}).get("provenance", {}))
+    manifest = read_manifest(arguments.directory)
+    provenance = dict(manifest.provenance) if manifest else {}
     left_out = provenance.pop("left_out", [])
     source = leave_out(open_source(arguments.images), [number for number, _ in left_out]) if arguments.images else None
     autoencoder = TextureAutoencoder.load(arguments.texture) if arguments.texture else None

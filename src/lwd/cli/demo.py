@@ -13,20 +13,18 @@ def add_parser(commands: Any) -> None:
         "ones, sample, evaluate, and write a report to open in a browser. Run again to continue.",
         epilog="example: lwd demo --out runs/demo",
     )
-    parser.add_argument("--out", default="runs/demo", metavar="DIR", help="where to write (default runs/demo)")
+    parser.add_argument("--out", default="runs/demo", metavar="DIR", help="directory to write (default runs/demo)")
     parser.add_argument("--quick", action="store_true", help="a tenth of everything: only shows that it works")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of everything random (default 0)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="random seed (default 0)")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from dataclasses import replace
-
     from lwd.demo.plan import FULL, QUICK
     from lwd.demo.results import commands
     from lwd.demo.run import Interrupted, run_demo
 
-    plan = replace(QUICK if arguments.quick else FULL, seed=arguments.seed)
+    plan = (QUICK if arguments.quick else FULL).changed(seed=arguments.seed)
     try:
         report = run_demo(arguments.out, plan)
     except (Interrupted, KeyboardInterrupt):

@@ -52,7 +52,7 @@ def run_probe(arguments: argparse.Namespace) -> int:
     from lwd.probing.joint import probe
     from lwd.report.plots import save_figure
     from lwd.report.runs import plot_probe
-    from lwd.training.trainer import RunOptions
+    from lwd.training.task import RunOptions
 
     if arguments.method == "surface":
         return _run_surface(arguments)
@@ -76,7 +76,7 @@ def _run_surface(arguments: argparse.Namespace) -> int:
     from tqdm import tqdm
 
     from lwd.probing.surface import surface_probe, table_size
-    from lwd.training.trainer import RunOptions
+    from lwd.training.task import RunOptions
 
     for name in ("kinetic", "start", "weight_gradient"):
         if getattr(arguments, name) is not None:
@@ -100,7 +100,7 @@ def _run_surface(arguments: argparse.Namespace) -> int:
 def run_sweep(arguments: argparse.Namespace) -> int:
     from lwd.probing.sweep import sweep, weakest_stable
     from lwd.report.plots import plot_schedules, save_figure
-    from lwd.training.trainer import RunOptions
+    from lwd.training.task import RunOptions
 
     try:
         kinetics = [float(part) for part in arguments.kinetic.split(",")]

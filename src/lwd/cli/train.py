@@ -28,8 +28,8 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from lwd.training.task import RunOptions
     from lwd.training.train import train
-    from lwd.training.trainer import RunOptions
 
     config, data, devices = prepared(arguments, SHORTS, arguments.weak)
     draw = _sample_grids(arguments, config.run.sample_every, devices.device)

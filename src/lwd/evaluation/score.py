@@ -10,6 +10,7 @@ from torch import Tensor
 
 from lwd.errors import InputError
 from lwd.evaluation.features import ENCODER, PARTS, POOL, PROBABILITIES, SPATIAL, FeatureSet
+from lwd.evaluation.formats import MetricValue
 from lwd.evaluation.frechet import frechet_to
 from lwd.evaluation.kernel import kid_without
 from lwd.evaluation.manifold import overlap
@@ -187,7 +188,7 @@ def table(scores: Scores) -> str:
     return "\n".join(lines + [f"warning: {text}" for text in scores.warnings])
 
 
-def as_json(scores: Scores) -> dict[str, Any]:
+def as_fields(scores: Scores) -> dict[str, Any]:
     """Metrics, reasons and warnings for a file."""
-    metrics = {name: {"value": m.value, "error": m.error} for name, m in scores.metrics.items()}
+    metrics = {name: MetricValue(value=m.value, error=m.error) for name, m in scores.metrics.items()}
     return {"metrics": metrics, "unavailable": dict(scores.unavailable), "warnings": list(scores.warnings)}

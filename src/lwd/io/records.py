@@ -84,7 +84,7 @@ class FileRecord(Record):
     """What the file describes, for messages: "a schedule"."""
 
     @classmethod
-    def name(cls) -> str:
+    def format_name(cls) -> str:
         """The value of `format`."""
         return str(cls.model_fields["format"].default)
 
@@ -97,8 +97,8 @@ class FileRecord(Record):
     def check(cls, value: Any, where: str) -> Self:
         """Check parsed JSON: first what it is, then its version, then its keys."""
         given = value.get("format") if isinstance(value, Mapping) else type(value).__name__
-        if given != cls.name():
-            raise InputError(f'{where} does not hold {cls.what}: "format" must be "{cls.name()}", got {given!r}')
+        if given != cls.format_name():
+            raise InputError(f'{where} does not hold {cls.what}: "format" must be "{cls.format_name()}", got {given!r}')
         known = get_args(cls.model_fields["version"].annotation) or (1,)
         version = value.get("version")
         if type(version) is not int or version < 1:

@@ -28,7 +28,8 @@ def encode_embedded(split: str, autoencoder: TextureAutoencoder, out: str | os.P
     about: dict[str, Any] = {"source": source.name, "classes": list(source.classes)}
     about["encoders"] = {"texture": texture, "semantic": meta["encoder"], "compressor": meta["compressor"]}
     if (out / MANIFEST).exists():
-        found = (read_manifest(out) or {}).get("provenance")
+        manifest = read_manifest(out)
+        found = manifest.provenance if manifest else {}
         if found != about:
             raise InputError(f"{out} holds other shards ({found}); choose another directory")
         return out

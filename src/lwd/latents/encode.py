@@ -19,10 +19,12 @@ from lwd.images.catalog import open_source
 from lwd.images.sources import BadImage, ImageSource, center_crop, source_digest
 from lwd.io.files import model_digest, read_json, write_json
 from lwd.io.jobs import keep_plan, shared
+from lwd.latents.formats import PartMoments, ShardPart
 from lwd.latents.settings import EncodeSettings
 from lwd.latents.shards import FEATURES, MANIFEST, group_key, open_shard, write_manifest, write_shard
 from lwd.latents.statistics import statistics_of
 from lwd.representations.encoders import Origin, SemanticEncoder, load_encoder, move, resize_map
+from lwd.representations.formats import PCAFile, SemVAEFile
 from lwd.representations.pca import load_pca
 from lwd.representations.semvae import load_semvae
 from lwd.representations.texture import TextureAutoencoder, from_uint8, locate_autoencoder
@@ -92,7 +94,10 @@ class Encoders:
 def load_compressor(directory: str | os.PathLike[str]) -> Compressor:
     """A PCA or a SemVAE that was saved in a directory."""
     value = read_json(Path(directory) / "config.json")
-    kinds: dict[Any, Callable[..., Compressor]] = {"lwd.pca": load_pca, "lwd.semvae": load_semvae}
+    kinds: dict[Any, Callable[..., Compressor]] = {
+        PCAFile.format_name(): load_pca,
+        SemVAEFile.format_name(): load_semvae,
+    }
     kind = value.get("format") if isinstance(value, Mapping) else None
     if kind not in kinds:
         raise InputError(f"{directory} is not a compressor (PCA or SemVAE); its format is {kind!r}")
@@ -118,19 +123,22 @@ class _Job:
         """A shard's line of the manifest, its moments and its unreadable images; written after the shard."""
         return self.out / PARTS / f"{number:05}.json"
 
-    def is_whole(self, number: int) -> bool:
+    def read_part(self, number: int) -> ShardPart:
+        return ShardPart.parse(read_json(self.part(number)), str(self.part(number)))
+
+    def is_done(self, number: int) -> bool:
         """Whether a shard is there as its part says; the manifest's checksum is for `lwd data verify`."""
         try:
-            part = read_json(self.part(number))
-            if part["line"] is None:  # no image of it could be read
+            part = self.read_part(number)
+            if part.line is None:  # no image of it could be read
                 return True
-            path = self.out / part["line"]["file"]
-            return bool(path.stat().st_size == part["bytes"] and open_shard(path).count == part["line"]["count"])
-        except (InputError, OSError, KeyError, TypeError):
+            path = self.out / part.line.file
+            return path.stat().st_size == part.bytes and open_shard(path).count == part.line.count
+        except (InputError, OSError):
             return False
 
-    def all_whole(self) -> bool:
-        return all(self.is_whole(number) for number in range(self.count))
+    def all_done(self) -> bool:
+        return all(self.is_done(number) for number in range(self.count))
 
 
 def encode(
@@ -165,17 +173,17 @@ def encode(
     job = _Job(source, Path(out), encoders, settings, where, provenance | {"encoders": dict(encoders.record)})
     _same_plan(job)
     manifest = job.out / MANIFEST
-    if manifest.exists() and not job.all_whole():
+    if manifest.exists() and not job.all_done():
         manifest.unlink(missing_ok=True)
     with threads(settings.threads):
         for tool in (encoders.autoencoder, encoders.encoder, encoders.compressor):
             move(tool, where)
         for number in range(rank, job.count, world):
-            if not job.is_whole(number):
+            if not job.is_done(number):
                 _encode_shard(job, number)
             if progress is not None:
                 progress(min(settings.shard_size, len(source) - number * settings.shard_size))
-    if not job.all_whole():
+    if not job.all_done():
         return f"rank {rank} of {world}: done; the manifest follows when the other processes are"
     if not manifest.exists():
         _finish(job)
@@ -184,9 +192,9 @@ def encode(
 
 
 def _summary(job: _Job) -> str:
-    parts = [read_json(job.part(number)) for number in range(job.count)]
-    names = [name for part in parts for _, name in part["bad"]]
-    text = f"{job.out}: {len(job.source) - len(names)} images in {sum(p['line'] is not None for p in parts)} shards"
+    parts = [job.read_part(number) for number in range(job.count)]
+    names = [name for part in parts for _, name in part.bad]
+    text = f"{job.out}: {len(job.source) - len(names)} images in {sum(p.line is not None for p in parts)} shards"
     more = f" and {len(names) - SHOWN} more (all are in {MANIFEST})" if len(names) > SHOWN else ""
     return text + (f", {len(names)} unreadable images left out: {', '.join(names[:SHOWN])}{more}" if names else "")
 
@@ -196,7 +204,7 @@ def _encode_shard(job: _Job, number: int) -> None:
     job.part(number).unlink(missing_ok=True)
     index, images, bad = _images(job, number)
     if not images:
-        write_json(job.part(number), {"line": None, "bytes": 0, "shape": None, "moments": {}, "bad": bad})
+        write_json(job.part(number), ShardPart(line=None, bytes=0, shape=None, moments={}, bad=bad).to_dict())
         return
     path = job.out / f"shard-{number:05}.safetensors"
     tensors = _latents(job, images)
@@ -204,11 +212,12 @@ def _encode_shard(job: _Job, number: int) -> None:
     moments = {}
     for group in job.encoders.layout.names:
         both = ChannelMoments().update(tensors[group_key(group)]).update(tensors[group_key(group) + "_flip"])
-        moments[group] = {"count": both.count, "mean": both.mean.tolist(), "squares": both.scatter.tolist()}
+        moments[group] = PartMoments(count=both.count, mean=both.mean.tolist(), squares=both.scatter.tolist())
     tensors["labels"] = torch.from_numpy(job.source.labels[index].astype(np.int64))
     line = write_shard(path, tensors)
-    about = {"line": line, "bytes": path.stat().st_size, "shape": images[0].shape[:2], "moments": moments, "bad": bad}
-    write_json(job.part(number), about)
+    size = path.stat().st_size
+    part = ShardPart(line=line, bytes=size, shape=tuple(images[0].shape[:2]), moments=moments, bad=bad)
+    write_json(job.part(number), part.to_dict())
 
 
 def _latents(job: _Job, images: list[Any]) -> dict[str, Tensor]:
@@ -236,7 +245,7 @@ def _images(job: _Job, number: int) -> tuple[list[int], list[Any], list[tuple[in
     index: list[int] = []
     images: list[Any] = []
     bad: list[tuple[int, str]] = []
-    shape = next((tuple(shape) for shape in _shapes(job) if shape), None)
+    shape = next((shape for shape in _shapes(job) if shape), None)
     for i in range(start, min(start + job.settings.shard_size, len(job.source))):
         try:
             pixels = job.source.image(i)
@@ -254,11 +263,11 @@ def _images(job: _Job, number: int) -> tuple[list[int], list[Any], list[tuple[in
     return index, images, bad
 
 
-def _shapes(job: _Job) -> Iterator[Any]:
+def _shapes(job: _Job) -> Iterator[tuple[int, int] | None]:
     """Height and width of the images of the shards that are there; None where no image could be read."""
     for number in range(job.count):
         with suppress(InputError):
-            yield read_json(job.part(number)).get("shape")
+            yield job.read_part(number).shape
 
 
 def _sweep(out: Path) -> None:
@@ -269,21 +278,21 @@ def _sweep(out: Path) -> None:
 
 
 def _finish(job: _Job) -> None:
-    parts = [read_json(job.part(number)) for number in range(job.count)]
-    shapes = sorted({tuple(part["shape"]) for part in parts if part["shape"]})
+    parts = [job.read_part(number) for number in range(job.count)]
+    shapes = sorted({part.shape for part in parts if part.shape})
     if len(shapes) > 1:
         raise InputError(f"the images have different sizes ({shapes[0]}, {shapes[1]}); pass --size and another --out")
-    bad = [row for part in parts for row in part["bad"]]
+    bad = [row for part in parts for row in part.bad]
     if not shapes:
         raise InputError(f"none of the {len(job.source)} images of {job.source.name} can be read: {bad[0][1]}, ...")
     merged = {name: ChannelMoments() for name in job.encoders.layout.names}
     for part in parts:
-        for name, value in part["moments"].items():
-            mean, squares = (torch.tensor(value[key], dtype=torch.float64) for key in ("mean", "squares"))
-            merged[name].merge(ChannelMoments(value["count"], mean, squares))
+        for name, value in part.moments.items():
+            mean, squares = (torch.tensor(row, dtype=torch.float64) for row in (value.mean, value.squares))
+            merged[name].merge(ChannelMoments(value.count, mean, squares))
     statistics = statistics_of(merged)
     provenance = {**job.provenance, "left_out": bad} if bad else job.provenance
-    lines = [part["line"] for part in parts if part["line"] is not None]
+    lines = [part.line for part in parts if part.line is not None]
     with shared(job.out / MANIFEST):
         write_manifest(job.out, job.encoders.layout, len(job.source.classes), lines, statistics, provenance)
 

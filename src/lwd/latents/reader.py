@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -13,11 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lwd.compute.moments import ChannelMoments
 from lwd.compute.order import coin, order
 from lwd.errors import InputError
 from lwd.groups import Group, Layout
-from lwd.io.files import sha256
+from lwd.latents.formats import Manifest
 from lwd.latents.shards import (
     FEATURES,
     FLIP,
@@ -25,16 +23,14 @@ from lwd.latents.shards import (
     find_key,
     have_twins,
     manifest_layout,
-    manifest_statistics,
     open_shard,
     read_manifest,
     released_statistics,
 )
-from lwd.latents.statistics import Statistics
+from lwd.latents.statistics import Statistics, statistics_from
 
 CHUNK = 32  # rows copied and normalised at a time: few enough to stay in the cache between the two
 MAX_SEED = 2**63 - 1
-TOLERANCE = 1e-5  # of recomputed statistics: they are kept in float32
 
 
 @dataclass(frozen=True)
@@ -77,8 +73,8 @@ class LatentReader:
         self.statistics.check(self.layout)
         self.ends = np.cumsum([shard.count for shard in self.shards])
         self.labels = torch.cat([shard.read("labels", shard.bytes()).to(torch.int64) for shard in self.shards])
-        self.classes = _classes(self.shards, self.labels, classes or (manifest["classes"] if manifest else None))
-        self.class_names = _class_names(manifest, self.classes)
+        self.classes = _classes(self.shards, self.labels, classes or (manifest.classes if manifest else None))
+        self.class_names = manifest.class_names if manifest and manifest.classes == self.classes else ()
         self.mirrored = have_twins(self.shards, wanted)
         self._fingerprint = _fingerprint(manifest, self.shards, groups)
         self._wanted = (*wanted, *(key + FLIP for key in wanted)) if self.mirrored else wanted
@@ -155,118 +151,17 @@ class LatentReader:
         return self.gather(order(len(self), seed, positions), mirror & coin(seed, positions))
 
 
-def verify(directory: str | os.PathLike[str]) -> list[str]:
-    """Everything that is wrong with a directory of shards, as sentences; empty if it is whole."""
-    directory = Path(directory)
-    if not directory.is_dir():
-        return [f"{directory} is not a directory of shards"]
-    try:
-        manifest = read_manifest(directory)
-    except InputError as error:
-        return [str(error)]
-    if manifest is None:
-        return [f"{directory} has no manifest.json, so there are no checksums to verify"]
-    listed = {line["file"] for line in manifest["shards"]}
-    found = sorted(directory.glob("*.safetensors"))
-    problems = [f"{path} is not in the manifest" for path in found if path.name not in listed]
-    reader, moments = None, defaultdict[str, ChannelMoments](ChannelMoments)
-    try:
-        reader = _whole_reader(directory)
-        problems += _verify_names(directory, manifest, reader)
-    except InputError as error:
-        problems.append(str(error))
-    for number, line in enumerate(manifest["shards"]):
-        wrong = _verify_file(directory / line["file"], line)
-        problems += [problem for problem in wrong if problem not in problems]
-        if reader and not wrong:
-            problems += _verify_numbers(reader.shards[number], moments)
-    # Of changed or missing latents the statistics differ: that says nothing new.
-    return problems + (_verify_statistics(directory, reader, moments) if reader and not problems else [])
-
-
-def _whole_reader(directory: Path) -> LatentReader:
-    reader = LatentReader(directory)
-    with_features = any(FEATURES in shard.entries for shard in reader.shards)
-    return LatentReader(directory, features=True) if with_features else reader
-
-
-def _verify_names(directory: Path, manifest: Mapping[str, Any], reader: LatentReader) -> list[str]:
-    problems = []
-    for key in reader.shards[0].entries:
-        if key.startswith("latents") and key.removesuffix(FLIP) not in reader.keys.values():
-            problems.append(f"{reader.shards[0].path} has {key!r}, which the manifest's layout ({reader.layout}) lacks")
-    provenance = manifest.get("provenance")
-    names = provenance.get("classes") if isinstance(provenance, dict) else None
-    if isinstance(names, list) and len(names) != reader.classes:
-        problems.append(f"{directory}: the manifest has {reader.classes} classes and {len(names)} class names")
-    return problems
-
-
-def _verify_file(path: Path, line: Mapping[str, Any]) -> list[str]:
-    try:
-        count = open_shard(path).count
-    except InputError as error:
-        return [str(error)]
-    if count != line["count"]:
-        return [f"{path} has {count} images, the manifest says {line['count']}"]
-    return [] if sha256(path) == line["sha256"] else [f"{path} was changed: its checksum is not the manifest's"]
-
-
-def _verify_numbers(shard: Shard, moments: Mapping[str, ChannelMoments]) -> list[str]:
-    """Take a shard's latents and features, a hundred rows at a time, into the moments of their keys."""
-    problems, content = [], shard.bytes()
-    for key in shard.entries:
-        if not key.startswith(("latents", FEATURES)):
-            continue
-        try:
-            for low in range(0, shard.count, 100):
-                moments[key.removesuffix(FLIP)].update(shard.read(key, content, slice(low, low + 100)))
-        except InputError as error:
-            problems.append(f"{shard.path}: {key!r}: {error}")
-    return problems
-
-
-def _verify_statistics(directory: Path, reader: LatentReader, moments: Mapping[str, ChannelMoments]) -> list[str]:
-    """Compare with the mean and std over the latents and, where there are any, their mirrored twins."""
-    problems = []
-    for group, key in reader.keys.items():
-        found = moments[key]
-        for name, value, said in (
-            ("mean", found.mean, reader.statistics.mean[group]),
-            ("std", found.std, reader.statistics.std[group]),
-        ):
-            wrong = (value - said).abs() > TOLERANCE * (found.std + value.abs())
-            if wrong.any():
-                at = int(wrong.nonzero()[0])
-                problems.append(
-                    f"{directory}: the manifest's {name} of {group!r} is not that of the latents: "
-                    f"{said[at]:.6g} for channel {at}, which has {value[at]:.6g}"
-                )
-    return problems
-
-
-def _class_names(manifest: Mapping[str, Any] | None, count: int) -> tuple[str, ...]:
-    """Names of the classes, where the images had them."""
-    about = manifest.get("provenance") if manifest else None
-    names = about.get("classes") if isinstance(about, Mapping) else None
-    return tuple(map(str, names)) if isinstance(names, list) and len(names) == count else ()
-
-
-def _open_all(directory: Path, manifest: Mapping[str, Any] | None) -> list[Shard]:
+def _open_all(directory: Path, manifest: Manifest | None) -> list[Shard]:
     if not directory.is_dir():
         raise InputError(f"{directory} is not a directory of shards")
     names = (
-        [str(line["file"]) for line in manifest["shards"]]
-        if manifest
-        else sorted(p.name for p in directory.glob("*.safetensors"))
+        [line.file for line in manifest.shards] if manifest else sorted(p.name for p in directory.glob("*.safetensors"))
     )
     if not names:
         raise InputError(f"{directory} holds no shards (*.safetensors)")
     shards = [open_shard(directory / name) for name in names]
-    if manifest and sum(shard.count for shard in shards) != manifest["count"]:
-        raise InputError(
-            f"{directory} holds {sum(s.count for s in shards)} images, its manifest says {manifest['count']}"
-        )
+    if manifest and sum(shard.count for shard in shards) != manifest.count:
+        raise InputError(f"{directory} holds {sum(s.count for s in shards)} images, its manifest says {manifest.count}")
     if not any(shard.count for shard in shards):
         raise InputError(f"{directory} holds {len(shards)} shards without a single image")
     return shards
@@ -297,12 +192,12 @@ def _check_layout(directory: Path, said: Layout, found: Layout) -> None:
             raise InputError(f"{directory}: the manifest's layout is {said}, the shards have {found}")
 
 
-def _statistics(directory: Path, manifest: Mapping[str, Any] | None, keys: Mapping[str, str]) -> Statistics:
+def _statistics(directory: Path, manifest: Manifest | None, keys: Mapping[str, str]) -> Statistics:
     if manifest:
-        missing = [name for name in keys if name not in manifest["statistics"]]
+        missing = [name for name in keys if name not in manifest.statistics]
         if missing:
             raise InputError(f"{directory}: the manifest has no statistics of {', '.join(missing)}; pass statistics")
-        whole = manifest_statistics(manifest)
+        whole = statistics_from(manifest.statistics)
         return Statistics({name: whole.mean[name] for name in keys}, {name: whole.std[name] for name in keys})
     found = released_statistics(directory, keys)
     if found is None:
@@ -321,7 +216,7 @@ def _classes(shards: Sequence[Shard], labels: Tensor, classes: int | None) -> in
     return classes
 
 
-def _fingerprint(manifest: Mapping[str, Any] | None, shards: Sequence[Shard], groups: Sequence[str]) -> str:
-    lines = [f"{line.get('file')} {line.get('sha256')}" for line in manifest["shards"]] if manifest else []
+def _fingerprint(manifest: Manifest | None, shards: Sequence[Shard], groups: Sequence[str]) -> str:
+    lines = [f"{line.file} {line.sha256}" for line in manifest.shards] if manifest else []
     lines = lines or [f"{shard.path.name} {shard.entries}" for shard in shards]
     return hashlib.sha256("\n".join((*groups, *lines)).encode()).hexdigest()[:16]

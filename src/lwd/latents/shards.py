@@ -7,7 +7,6 @@ mirrored twin `..._flip`; `labels`; optionally `feats_dino` and its twin, the al
 import json
 import math
 import os
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,12 +17,11 @@ from torch import Tensor
 
 from lwd.errors import InputError
 from lwd.groups import Group, Layout
-from lwd.io.files import read_json, sha256, write_json
+from lwd.io.files import sha256
 from lwd.io.tensors import DTYPES, write_safetensors
+from lwd.latents.formats import Manifest, ShardLine
 from lwd.latents.statistics import Statistics, read_reference_statistics
 
-FORMAT = "lwd.shards"
-VERSION = 1
 MANIFEST = "manifest.json"
 FEATURES = "feats_dino"
 MAX_HEADER = 2**20
@@ -176,76 +174,42 @@ def have_twins(shards: Sequence[Shard], wanted: Sequence[str]) -> bool:
     return all(has.values())
 
 
-def write_shard(path: str | os.PathLike[str], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+def write_shard(path: str | os.PathLike[str], tensors: Mapping[str, Tensor]) -> ShardLine:
     """Write one shard atomically; returns its line of the manifest."""
     write_safetensors(path, tensors)
     shard = open_shard(path)
-    return {"file": Path(path).name, "count": shard.count, "sha256": sha256(path)}
+    return ShardLine(file=Path(path).name, count=shard.count, sha256=sha256(path))
 
 
 def write_manifest(
     directory: str | os.PathLike[str],
     layout: Layout,
     classes: int,
-    shards: Sequence[Mapping[str, Any]],
+    shards: Sequence[ShardLine],
     statistics: Statistics,
     provenance: Mapping[str, Any] | None = None,
 ) -> None:
-    """Say what a directory of shards holds; written last, so that a directory with a manifest is whole."""
-    value = {
-        "format": FORMAT,
-        "version": VERSION,
-        "layout": {group.name: group.channels for group in layout},
-        "classes": classes,
-        "count": sum(int(shard["count"]) for shard in shards),
-        "shards": [dict(shard) for shard in shards],
-        "statistics": statistics.to_dict()["groups"],
-    }
-    write_json(Path(directory) / MANIFEST, value | ({"provenance": dict(provenance)} if provenance else {}))
+    """Describe a directory of shards; written last, so that a directory with a manifest is complete."""
+    manifest = Manifest(
+        layout={group.name: group.channels for group in layout},
+        classes=classes,
+        count=sum(shard.count for shard in shards),
+        shards=list(shards),
+        statistics=statistics.groups(),
+        provenance=dict(provenance or {}),
+    )
+    manifest.write(Path(directory) / MANIFEST)
 
 
-def read_manifest(directory: str | os.PathLike[str]) -> dict[str, Any] | None:
+def read_manifest(directory: str | os.PathLike[str]) -> Manifest | None:
     """The manifest of a directory of ours; None where there is none (SFD's released shards)."""
     path = Path(directory) / MANIFEST
-    if not path.exists():
-        return None
-    value = read_json(path)
-    if not isinstance(value, dict) or value.get("format") != FORMAT:
-        raise InputError(f'{path} is not a manifest of shards ("format" must be "{FORMAT}")')
-    if value.get("version") != VERSION:
-        raise InputError(f"{path} has version {value.get('version')!r}, this lwd reads {VERSION}")
-    for key, kind in (("layout", dict), ("classes", int), ("count", int), ("shards", list), ("statistics", dict)):
-        if not isinstance(value.get(key), kind):
-            raise InputError(f"{path} needs the key {key!r} ({kind.__name__})")
-    _check_lines(path, value["shards"])
-    return value
+    return Manifest.read(path) if path.exists() else None
 
 
-def _check_lines(path: Path, lines: Sequence[Any]) -> None:
-    for line in lines:
-        kinds = (("file", str), ("count", int), ("sha256", str))
-        if not isinstance(line, dict) or not all(isinstance(line.get(key), kind) for key, kind in kinds):
-            raise InputError(f"{path}: each of 'shards' needs file, count and sha256, got {str(line)[:80]}")
-        if Path(line["file"]).name != line["file"]:
-            raise InputError(f"{path}: shards lie beside the manifest, got the file {line['file']!r}")
-    twice = [name for name, times in Counter(line["file"] for line in lines).items() if times > 1]
-    if twice:
-        raise InputError(f"{path} lists {', '.join(twice[:5])} more than once")
-
-
-def manifest_layout(manifest: Mapping[str, Any]) -> Layout:
+def manifest_layout(manifest: Manifest) -> Layout:
     """The groups that a manifest names."""
-    return Layout(tuple(Group(name, channels) for name, channels in manifest["layout"].items()))
-
-
-def manifest_statistics(manifest: Mapping[str, Any]) -> Statistics:
-    """The statistics that a manifest holds."""
-    try:
-        rows = manifest["statistics"].items()
-        parts = {k: {n: torch.tensor(row[k], dtype=torch.float32) for n, row in rows} for k in ("mean", "std")}
-    except (KeyError, TypeError, ValueError, RuntimeError, OverflowError) as error:
-        raise InputError(f"the manifest's statistics are malformed ({error})") from error
-    return Statistics(**parts)
+    return Layout(tuple(Group(name, channels) for name, channels in manifest.layout.items()))
 
 
 def released_statistics(directory: Path, keys: Mapping[str, str]) -> Statistics | None:

@@ -11,11 +11,8 @@ from torch import Tensor
 from lwd.compute.moments import ChannelMoments
 from lwd.errors import InputError
 from lwd.groups import Layout
-from lwd.io.files import read_json, write_json
 from lwd.io.tensors import read_pickle
-
-FORMAT = "lwd.statistics"
-VERSION = 1
+from lwd.latents.formats import GroupStatistics, StatisticsFile
 
 
 @dataclass(frozen=True)
@@ -63,13 +60,13 @@ class Statistics:
         return mean, std
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Statistics) and self.to_dict() == other.to_dict()
+        return isinstance(other, Statistics) and self.groups() == other.groups()
 
     __hash__ = object.__hash__
 
-    def to_dict(self) -> dict[str, Any]:
-        groups = {n: {"mean": self.mean[n].tolist(), "std": self.std[n].tolist()} for n in self.mean}
-        return {"format": FORMAT, "version": VERSION, "groups": groups}
+    def groups(self) -> dict[str, GroupStatistics]:
+        """As they stand in a file."""
+        return {n: GroupStatistics(mean=self.mean[n].tolist(), std=self.std[n].tolist()) for n in self.mean}
 
 
 def statistics_of(moments: Mapping[str, ChannelMoments]) -> Statistics:
@@ -80,20 +77,20 @@ def statistics_of(moments: Mapping[str, ChannelMoments]) -> Statistics:
 
 def save_statistics(statistics: Statistics, path: str | os.PathLike[str]) -> None:
     """Write as JSON; float32 values read back bit for bit."""
-    write_json(path, statistics.to_dict())
+    StatisticsFile(groups=statistics.groups()).write(path)
 
 
 def load_statistics(path: str | os.PathLike[str]) -> Statistics:
     """Read a statistics file of ours."""
-    value = read_json(path)
-    if not isinstance(value, Mapping) or value.get("format") != FORMAT or not isinstance(value.get("groups"), Mapping):
-        raise InputError(f'{path} is not a statistics file ("format" must be "{FORMAT}")')
-    if value.get("version") != VERSION:
-        raise InputError(f"{path} has version {value.get('version')!r}, this lwd reads {VERSION}")
     try:
-        parts = {key: {n: _vector(row[key]) for n, row in value["groups"].items()} for key in ("mean", "std")}
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"{path}: every group needs lists of numbers 'mean' and 'std' ({error})") from error
+        return statistics_from(StatisticsFile.read(path).groups)
+    except InputError as error:
+        raise InputError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
+
+
+def statistics_from(groups: Mapping[str, GroupStatistics]) -> Statistics:
+    """Statistics as they stand in a file."""
+    parts = {key: {name: _vector(getattr(row, key)) for name, row in groups.items()} for key in ("mean", "std")}
     return Statistics(**parts)
 
 

@@ -9,15 +9,16 @@ from typing import Any
 from torch import Tensor
 
 from lwd.errors import InputError
-from lwd.io.files import write_json
 from lwd.objective import FlowObjective
+from lwd.probing.formats import TraceFile
 from lwd.schedule.io import save_schedule
 from lwd.schedule.learned import Learnable, Polynomial
 from lwd.surfaces.verdict import Verdict
 from lwd.training.config import Config, load_config, with_changes
 from lwd.training.rho import RhoProbe
+from lwd.training.task import RunOptions, Task, prepare
 from lwd.training.train import Data, build_network, open_data, versions
-from lwd.training.trainer import Outcome, RunOptions, Task, Trainer, prepare
+from lwd.training.trainer import Outcome, Trainer
 
 SCHEDULE = "schedule.json"
 
@@ -89,7 +90,7 @@ def probe_config(config: Config) -> Config:
 def _write(out: Path, frozen: Learnable, rho: RhoProbe, about: Mapping[str, Any]) -> None:
     """The schedule last: where it is, the probe is done."""
     steps, rows = zip(*rho.trace, strict=True)
-    write_json(out / "trace.json", {"format": "lwd.trace", "version": 1, "step": steps, "rho": rows})
+    TraceFile(step=list(steps), rho=list(rows)).write(out / "trace.json")
     save_schedule(frozen, out / SCHEDULE, about)
 
 

@@ -25,8 +25,9 @@ from lwd.surfaces.curvature import predicted_error
 from lwd.surfaces.files import NAME, load_surfaces, save_surfaces
 from lwd.surfaces.table import LEAST, GridSurfaces, SurfaceTable, smooth, tabulate
 from lwd.training.config import Config, load_config, with_changes
+from lwd.training.task import RunOptions, Task, prepare
 from lwd.training.train import Data, build_network, class_names, open_data, versions
-from lwd.training.trainer import Outcome, RunOptions, Task, Trainer, prepare
+from lwd.training.trainer import Outcome, Trainer
 
 CALIBRATION = 32
 """Samples that the scale of predicted errors is measured with."""

@@ -1,21 +1,23 @@
 """The paper's Figure 2: a joint probe for each lambda, and the weakest one that does not collapse."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from lwd.errors import InputError
-from lwd.io.files import read_json, write_json
+from lwd.io.files import read_json
+from lwd.probing.formats import SweepFile, SweepLine
 from lwd.probing.joint import SCHEDULE, probe, probe_config
 from lwd.schedule.base import Schedule
 from lwd.schedule.io import load_schedule, read_provenance
 from lwd.schedule.learned import Learnable
 from lwd.surfaces.verdict import Verdict, judge
 from lwd.training.config import Config, with_changes
+from lwd.training.formats import RunFile
 from lwd.training.snapshot import differences
+from lwd.training.task import OnStep, RunOptions, prepare
 from lwd.training.train import Data, open_data
-from lwd.training.trainer import OnStep, RunOptions, prepare
 
 SWEEP = "sweep.json"
 
@@ -73,14 +75,11 @@ def _is_done(folder: Path, config: Config, data: str) -> bool:
     """Whether a probe is there; one of other data or settings is refused, not reused."""
     if not (folder / SCHEDULE).exists():
         return False
-    about = read_json(folder / "run.json")
-    old = about.get("config") if isinstance(about, Mapping) else None
-    if not isinstance(old, Mapping):
-        raise InputError(f"{folder / 'run.json'} does not hold a probe's settings; use another directory")
-    changed = differences(old, probe_config(config), probe=True)
-    steps = dict(old.get("probe", {})).get("steps")
+    about = RunFile.parse(read_json(folder / "run.json"), str(folder / "run.json"))
+    changed = differences(about.config, probe_config(config), probe=True)
+    steps = dict(about.config.get("probe", {})).get("steps")
     changed += [f"probe.steps ({steps} -> {config.probe.steps})"] if steps != config.probe.steps else []
-    changed += ["the data"] if about.get("data") != data else []
+    changed += ["the data"] if about.data != data else []
     if changed:
         raise InputError(
             f"{folder} was started with different settings: {', '.join(changed)}; use another directory",
@@ -90,6 +89,5 @@ def _is_done(folder: Path, config: Config, data: str) -> bool:
 
 
 def _write(out: Path, rows: Sequence[SweepRow]) -> None:
-    lines = [{"lambda": row.kinetic, "schedule": row.schedule.to_dict()} | asdict(row.verdict) for row in rows]
-    head = {"format": "lwd.sweep", "version": 1, "weakest stable lambda": weakest_stable(rows)}
-    write_json(out / SWEEP, head | {"probes": lines})
+    lines = [SweepLine(kinetic=row.kinetic, schedule=row.schedule.to_dict(), **asdict(row.verdict)) for row in rows]
+    SweepFile(weakest=weakest_stable(rows), probes=lines).write(out / SWEEP)

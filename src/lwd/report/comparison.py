@@ -23,9 +23,9 @@ def plot_comparison(evaluations: Mapping[str, Evaluation]) -> Figure:
             row, (("training steps", steps_of), ("evaluations per sample", nfe_of)), strict=True
         ):
             for (title, e), colour in zip(evaluations.items(), COLOURS * len(evaluations), strict=False):
-                metric, x = e["metrics"].get(name), place(e)
+                metric, x = e.metrics.get(name), place(e)
                 if metric is not None and x is not None:
-                    axis.errorbar([x], [metric["value"]], [metric["error"]], fmt="o", color=colour, label=title)
+                    axis.errorbar([x], [metric.value], [metric.error], fmt="o", color=colour, label=title)
             axis.set(xlabel=label, ylabel=TITLES[name])
             if axis.containers:
                 axis.legend(fontsize=6, frameon=False)
@@ -33,4 +33,4 @@ def plot_comparison(evaluations: Mapping[str, Evaluation]) -> Figure:
 
 
 def _has(evaluations: Mapping[str, Evaluation], name: str) -> bool:
-    return any(name in e["metrics"] for e in evaluations.values())
+    return any(name in e.metrics for e in evaluations.values())

@@ -13,6 +13,8 @@ from lwd.errors import InputError
 from lwd.io.files import read_json
 from lwd.report.plots import COLOURS, UNIT, draw_clocks, new_figure
 from lwd.schedule.base import Schedule
+from lwd.training.config import config_from_dict
+from lwd.training.formats import RunFile
 from lwd.training.journal import METRICS, read_metrics
 from lwd.training.state import candidates
 
@@ -74,18 +76,16 @@ def plot_run(run: Path) -> Figure:
 
 def describe_run(run: Path) -> str:
     """What a run is and where it stands, as text."""
-    about = read_json(run / "run.json")
-    if not isinstance(about, Mapping) or not isinstance(about.get("config"), Mapping):
-        raise InputError(f"{run} is not a run of lwd train or lwd probe: run.json does not hold its settings")
-    config, lines = about["config"], read_metrics(run / METRICS) if (run / METRICS).exists() else []
+    about = RunFile.parse(read_json(run / "run.json"), str(run / "run.json"))
+    config, lines = config_from_dict(about.config), read_metrics(run / METRICS) if (run / METRICS).exists() else []
     saved = [path.name.lstrip("0") or "0" for path in candidates(run / "checkpoints")]
-    size = config["network"]["size"] or "{depth} blocks of {width}".format(**config["network"])
+    size = config.network.size or f"{config.network.depth} blocks of {config.network.width}"
     rows = {
-        "preset": config["name"] or "none",
-        "schedule": config["schedule"] or "learned by this probe",
+        "preset": config.name or "none",
+        "schedule": config.schedule or "learned by this probe",
         "network": size,
-        "data": about.get("data", "unknown"),
-        "steps": f"{lines[-1]['step'] if lines else 0} of {config['run']['steps']}, batch {config['run']['batch']}",
+        "data": about.data,
+        "steps": f"{lines[-1]['step'] if lines else 0} of {config.run.steps}, batch {config.run.batch}",
         "checkpoints": ", ".join(saved) or "none",
     }
     if lines:

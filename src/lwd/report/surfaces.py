@@ -14,11 +14,11 @@ from matplotlib.figure import Figure
 
 from lwd.errors import InputError
 from lwd.groups import default_lead
-from lwd.io.files import write_json
 from lwd.objective import FlowObjective
 from lwd.report.plots import COLOURS, UNIT, new_figure, save_figure
 from lwd.schedule.base import Schedule
 from lwd.schedule.io import save_schedule
+from lwd.surfaces.formats import LambdaPathFile, PathPoint
 from lwd.surfaces.integral import pull
 from lwd.surfaces.lambda_path import LambdaPath
 from lwd.surfaces.settings import PathSettings
@@ -126,20 +126,23 @@ def plot_path(path: LambdaPath) -> Figure:
 
 def write_path(path: LambdaPath, out: str | os.PathLike[str], about: Mapping[str, Any]) -> None:
     """path.json, path.png, and a schedule file for each rule: weakest.json, chosen.json."""
-    rows = [
-        {"lambda": p.kinetic, "schedule": p.schedule.to_dict(), "objective": p.objective, "flow": p.flow}
-        | {"energy": p.energy, "collapsed": p.collapsed, "floor": p.floor, "error": p.error}
+    points = [
+        PathPoint(
+            kinetic=p.kinetic,
+            schedule=p.schedule.to_dict(),
+            **{name: getattr(p, name) for name in ("objective", "flow", "energy", "collapsed", "floor", "error")},
+        )
         for p in path.points
     ]
     rules = {"weakest": path.weakest, "chosen": path.chosen}
-    head = {"format": "lwd.lambda_path", "version": 1, "threshold": path.threshold, **about}
-    head |= {name: point.kinetic if point is not None else None for name, point in rules.items()}
+    chosen: dict[str, Any] = {name: point.kinetic if point is not None else None for name, point in rules.items()}
+    record = LambdaPathFile(threshold=path.threshold, points=points, **chosen, **about)
     save_figure(plot_path(path), Path(out) / "path.png")
     for name, point in rules.items():
         (Path(out) / f"{name}.json").unlink(missing_ok=True)  # of an earlier path, which may have had one
         if point is not None:
             save_schedule(point.schedule, Path(out) / f"{name}.json", {**about, "lambda": point.kinetic, "rule": name})
-    write_json(Path(out) / "path.json", head | {"points": rows})
+    record.write(Path(out) / "path.json")
 
 
 def rule_of(settings: PathSettings) -> dict[str, Any]:

@@ -180,18 +180,9 @@ class Origin:
     encoder: str = ""
     grid: tuple[int, int] | None = None
 
-    def to_dict(self) -> dict[str, Any]:
+    def keys(self) -> dict[str, Any]:
         """Keys for config.json."""
         return {"encoder": self.encoder, "grid": self.grid} if self.encoder and self.grid else {}
-
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any], path: Path) -> "Origin":
-        """Read the optional keys of a config.json; `path` is for the message."""
-        encoder, grid = value.get("encoder", ""), value.get("grid")
-        sides = grid if isinstance(grid, list) else [1, 1] if grid is None else []
-        if not isinstance(encoder, str) or len(sides) != 2 or not all(type(n) is int and n > 0 for n in sides):
-            raise InputError(f"{path}: 'encoder' is a text and 'grid' two whole numbers, got {encoder!r} and {grid!r}")
-        return cls(encoder, (sides[0], sides[1]) if grid is not None else None)
 
     def check_encoder(self, encoder: str) -> None:
         """Refuse another encoder's features."""

@@ -20,8 +20,9 @@ from lwd.images.sources import BadImage, ImageSource, center_crop, source_digest
 from lwd.io.files import atomic_directory, check_destination
 from lwd.io.tensors import mismatches, read_safetensors, write_safetensors
 from lwd.representations.encoders import Origin, SemanticEncoder, move, resize_map
+from lwd.representations.formats import SemVAEConfig
 from lwd.representations.pca import PCA, PCAFit, save_pca
-from lwd.representations.semvae import SemVAE, SemVAEConfig, save_semvae
+from lwd.representations.semvae import SemVAE, save_semvae
 from lwd.representations.settings import FitSettings, SemVAESettings, TextureSettings
 from lwd.representations.texture import PatchAutoencoder, from_uint8, psnr
 
@@ -103,9 +104,10 @@ def fit_semvae(
     check_destination(out, replace)
     train, held_out = split(source, settings)
     limit = settings.limit
+    shape = {name: getattr(settings, name) for name in ("channels", "width", "depth", "heads")}
     features, moments = _collect(_features(source, train[:limit], encoder, grid, settings), len(train[:limit]))
     torch.manual_seed(settings.seed)
-    model = SemVAE(SemVAEConfig(features.shape[1], settings.channels, settings.width, settings.depth, settings.heads))
+    model = SemVAE(SemVAEConfig(features=features.shape[1], **shape))
     model.set_scale(moments.mean.float(), moments.std.float())
     model.to(settings.device).origin = Origin(encoder.identity, grid)
 

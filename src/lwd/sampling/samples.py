@@ -20,10 +20,10 @@ from lwd.images.pictures import png, tile, write_arrays
 from lwd.io.files import atomic_file, changes, read_json, sha256, write_bytes, write_json
 from lwd.io.jobs import check_plan, keep_plan, write_once
 from lwd.io.locks import BusyError, alone
+from lwd.sampling.formats import Evaluations, SamplesFile
 from lwd.sampling.generator import Generator
 from lwd.version import __version__
 
-FORMAT, VERSION = "lwd.samples", 1
 MANIFEST, ARRAYS, IMAGES, GRID, PARTS = "manifest.json", "samples.npz", "images", "grid.png", "parts"
 
 
@@ -48,9 +48,9 @@ def generate(
     if not job.is_complete() and not job.put_together():
         return f"rank {rank} of {world}: done; the set is put together when the other processes are"
     job.sweep()
-    nfe = read_json(job.out / MANIFEST)["nfe"]
-    span = "" if nfe["min"] == nfe["max"] else f" ({nfe['min']} to {nfe['max']})"
-    return f"{job.out}: {generator.settings.count} samples, {nfe['mean']:.4g} evaluations each{span}"
+    nfe = SamplesFile.read(job.out / MANIFEST).nfe
+    span = "" if nfe.min == nfe.max else f" ({nfe.min} to {nfe.max})"
+    return f"{job.out}: {generator.settings.count} samples, {nfe.mean:.4g} evaluations each{span}"
 
 
 @dataclass(frozen=True)
@@ -91,14 +91,15 @@ class _Job:
         """Whether the manifest and what it names are there; one of other settings is refused."""
         if not (self.out / MANIFEST).exists():
             return False
-        found = read_json(self.out / MANIFEST)
-        if not isinstance(found, Mapping) or found.get("format") != FORMAT:
-            raise InputError(f"{self.out / MANIFEST} is not a manifest of samples; choose another --out")
-        old = {key: _nameless(found.get(key)) for key in self.about()}
+        found = SamplesFile.read(self.out / MANIFEST)
+        written = found.to_dict()
+        old = {key: _nameless(written.get(key)) for key in self.about()}
         if changed := changes(old, self.about()):
-            raise InputError(f"{self.out} holds other samples ({'; '.join(changed)}); choose another --out")
-        files = found.get("files")
-        return isinstance(files, Mapping) and all((self.out / str(name)).exists() for name in files)
+            raise InputError(
+                f"{self.out} holds samples of different settings ({'; '.join(changed)}); use another directory",
+                argument="out",
+            )
+        return all((self.out / name).exists() for name in found.files)
 
     def put_together(self) -> bool:
         """Finish the set if all its blocks are there and no other process is at it."""
@@ -122,7 +123,9 @@ class _Job:
         if not begun and not self.plan_file.exists():
             for name in (GRID, ARRAYS, IMAGES):
                 if (self.out / name).exists():
-                    raise InputError(f"{self.out / name} is there and not of this set; choose another --out")
+                    raise InputError(
+                        f"{self.out / name} is not part of this set; use another directory", argument="out"
+                    )
         keep_plan(self.plan_file, self.about(), begun)
         # Named after the plan: times that were placed for other settings are not taken.
         key = hashlib.sha256(json.dumps(self.about(), sort_keys=True).encode()).hexdigest()[:8]
@@ -155,14 +158,20 @@ class _Job:
             write_arrays(self.out / ARRAYS, parts, g.settings.batch, shuffled.tolist())
             files.append(ARRAYS)
         nfe = [n for number in range(self.blocks) for n in read_json(self.part(number))["nfe"]]
-        about = {"format": FORMAT, "version": VERSION, **self.named(), "solver": self.plan()}
-        about |= {"size": list(parts[0].shape[1:3]), "labels": g.labels(), "order": shuffled.tolist()}
-        about["nfe"] = {"mean": float(np.mean(nfe)), "min": min(nfe), "max": max(nfe)}
-        about["files"] = {name: sha256(self.out / name) for name in files}
+        sums = {name: sha256(self.out / name) for name in files}
         if "png" in g.settings.kinds:
-            about["files"][IMAGES] = _folder_digest(self.out / IMAGES, g.settings.count)
-        about["versions"] = {"lwd": __version__, "torch": torch.__version__}
-        write_json(self.out / MANIFEST, about)
+            sums[IMAGES] = _folder_digest(self.out / IMAGES, g.settings.count)
+        record = SamplesFile(
+            **self.named(),
+            solver=self.plan(),
+            size=tuple(parts[0].shape[1:3]),
+            labels=g.labels(),
+            order=shuffled.tolist(),
+            nfe=Evaluations(mean=float(np.mean(nfe)), min=min(nfe), max=max(nfe)),
+            files=sums,
+            versions={"lwd": __version__, "torch": torch.__version__},
+        )
+        record.write(self.out / MANIFEST)
 
     def sweep(self) -> None:
         """Remove the blocks and what killed processes left under temporary names."""

@@ -8,81 +8,22 @@ from typing import Any
 from lwd.errors import InputError, nearest
 from lwd.groups import PAPER_GROUPS, default_lead
 from lwd.io.files import read_json, write_json
-from lwd.schedule.base import FORMAT, VERSION, Schedule
-from lwd.schedule.bernstein import Bernstein
-from lwd.schedule.fixed import Cascade, Offset, PiecewiseLinear, Synchronous
-from lwd.schedule.learned import Learnable, Polynomial
-
-HEAD = ("format", "version", "kind", "groups")
+from lwd.schedule.base import Schedule
+from lwd.schedule.fixed import Cascade, Offset, Synchronous
+from lwd.schedule.formats import KINDS, ScheduleFile, SynchronousFile
+from lwd.schedule.learned import Bernstein, Learnable, Polynomial
 
 
-def _polynomial(groups: Sequence[str], lead: Any, degree: Any, rho: Any) -> Polynomial:
-    if not isinstance(rho, Mapping):
-        raise InputError(f"rho must be an object with one list per group, got {rho!r}")
-    _numbers("rho", rho.values())
-    return Polynomial(rho, groups=groups, lead=lead, degree=degree).freeze()
-
-
-def _bernstein(groups: Sequence[str], lead: Any, degree: Any, convex: Any, rho: Any) -> Bernstein:
-    if not isinstance(rho, Mapping):
-        raise InputError(f"rho must be an object with one list per group, got {rho!r}")
-    _numbers("rho", rho.values())
-    return Bernstein(rho, groups=groups, lead=lead, degree=degree, convex=convex).freeze()
-
-
-def _piecewise(groups: Sequence[str], tau: Any, times: Any) -> PiecewiseLinear:
-    if not isinstance(times, Mapping):
-        raise InputError(f"times must be an object with one list per group, got {times!r}")
-    _numbers("tau", [tau])
-    _numbers("times", times.values())
-    return PiecewiseLinear(tau, times, groups=groups)
-
-
-def _cascade(groups: Sequence[str], order: Any) -> Cascade:
-    if not isinstance(order, list):
-        raise InputError(f"order must be a list of group names, got {order!r}")
-    return Cascade(tuple(groups), tuple(order))
-
-
-def _numbers(name: str, rows: Any) -> None:
-    for row in rows:
-        if not isinstance(row, list) or any(isinstance(x, bool) or not isinstance(x, (int, float)) for x in row):
-            raise InputError(f"{name} must hold lists of numbers, got {str(row)[:80]}")
-
-
-KINDS: dict[str, tuple[tuple[str, ...], Callable[..., Schedule]]] = {
-    "synchronous": ((), lambda groups: Synchronous(tuple(groups))),
-    "offset": (("lead", "delta"), lambda groups, lead, delta: Offset(delta, tuple(groups), lead)),
-    "cascade": (("order",), _cascade),
-    "piecewise_linear": (("tau", "times"), _piecewise),
-    "polynomial": (("lead", "degree", "rho"), _polynomial),
-    "bernstein": (("lead", "degree", "convex", "rho"), _bernstein),
-}
-
-
-def schedule_from_dict(value: Any) -> Schedule:
+def schedule_from_dict(value: Any, where: str = "the schedule") -> Schedule:
     """The schedule that `to_dict` described, to the bit; learned ones come back frozen."""
-    if not isinstance(value, Mapping) or value.get("format") != FORMAT:
-        given = value.get("format") if isinstance(value, Mapping) else type(value).__name__
-        raise InputError(f'this is not a schedule: "format" must be "{FORMAT}", got {given!r}')
-    version = value.get("version")
-    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
-        raise InputError(f'"version" must be a whole number >= 1, got {version!r}')
-    if version > VERSION:
-        raise InputError(f"the schedule has version {version}, this lwd reads up to {VERSION}; update lwd")
-    kind, groups = value.get("kind"), value.get("groups")
-    if not isinstance(kind, str) or kind not in KINDS:
-        raise InputError(f"there is no schedule kind {kind!r}; {nearest(str(kind), KINDS)}")
-    if not isinstance(groups, list):
-        raise InputError(f'"groups" must be a list of names, got {groups!r}')
-    keys, build = KINDS[kind]
-    for key in keys:
-        if key not in value:
-            raise InputError(f'a schedule of kind "{kind}" needs the key "{key}", which is missing')
-    for key in value:
-        if key not in (*HEAD, *keys, "provenance"):
-            raise InputError(f'a schedule of kind "{kind}" has no key {key!r}; {nearest(key, (*HEAD, *keys))}')
-    return build(groups, **{key: value[key] for key in keys})
+    kind = value.get("kind") if isinstance(value, Mapping) else None
+    if isinstance(value, Mapping) and value.get("format") == ScheduleFile.format_name() and kind not in KINDS:
+        raise InputError(f"{where}: there is no kind of schedule {kind!r}; {nearest(str(kind), KINDS)}")
+    record = KINDS.get(str(kind), SynchronousFile).check(value, where)
+    try:
+        return record.build()
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
 
 
 def save_schedule(
@@ -93,12 +34,8 @@ def save_schedule(
 
 
 def load_schedule(path: str | os.PathLike[str]) -> Schedule:
-    """Read a schedule file; what is wrong with a bad one is said in a sentence."""
-    value = read_json(path)
-    try:
-        return schedule_from_dict(value)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
+    """Read a schedule file; an error names the file and the key."""
+    return schedule_from_dict(read_json(path), str(path))
 
 
 def read_provenance(path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""Schedules with parameters rho that a probe learns."""
+"""Schedules with parameters rho that a probe learns: the paper's polynomial, and Bernstein curves."""
 
 import copy
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -15,13 +15,49 @@ from lwd.schedule.base import Schedule, as_time
 
 MAX_DEGREE = 64
 IDENTITY_RHO = -6.0
-"""rho of every power but the first at initialisation; softplus(-6) = 0.0025 puts the curve within 1.2e-3 of tau."""
+"""rho of every basic curve but the first at initialisation; softplus(-6) = 0.0025 puts t within 1.2e-3 of tau."""
+Rho = Tensor | Sequence[Sequence[float]] | Mapping[str, Sequence[float]]
 
 
 class Learnable(nn.Module, Schedule):
-    """A schedule whose curve is a function of one parameter `rho`."""
+    """The lead group runs on tau; every other group has a row of `rho`, (n - 1, k) float64, in group order."""
 
+    breakpoints: tuple[float, ...] = ()
+    extra: ClassVar[int] = 0
+    """Numbers of rho in a row beyond the degree."""
     rho: nn.Parameter
+
+    def __init__(self, rho: Rho | None, groups: Sequence[str], lead: str | None, degree: int | None) -> None:
+        super().__init__()
+        self.groups = check_names(groups)
+        self.lead = default_lead(self.groups) if lead is None else lead
+        index_of(self.lead, self.groups)
+        least = 1 - self.extra
+        if degree is not None and (type(degree) is not int or not least <= degree <= MAX_DEGREE):
+            raise InputError(f"degree is a whole number from {least} to {MAX_DEGREE}, got {degree!r}")
+        width = None if degree is None else degree + self.extra
+        self.rho = nn.Parameter(read_rho(rho, self.followers, self._identity(width), width))
+
+    @abstractmethod
+    def _identity(self, width: int | None) -> list[float]:
+        """A row of rho whose curve is tau, or nearly; width None: of the default degree."""
+
+    @abstractmethod
+    def shares(self) -> Tensor:
+        """Every follower's curve as a mixture of the family's basic curves: (n - 1, k), rows sum to 1."""
+
+    @abstractmethod
+    def with_shares(self, shares: Tensor) -> Self:
+        """The family's curve with other shares (>= 0)."""
+
+    @property
+    def degree(self) -> int:
+        return self.rho.shape[1] - self.extra
+
+    @property
+    def followers(self) -> tuple[str, ...]:
+        """The groups that have a row of rho."""
+        return tuple(name for name in self.groups if name != self.lead)
 
     def freeze(self) -> Self:
         """Stop learning: rho keeps its value and takes no gradient."""
@@ -32,21 +68,19 @@ class Learnable(nn.Module, Schedule):
     def frozen(self) -> bool:
         return not self.rho.requires_grad
 
-    @abstractmethod
-    def shares(self) -> Tensor:
-        """Every follower's curve as a mixture of the family's basic curves: (n - 1, k), rows sum to 1."""
+    def extreme(self) -> Self:
+        """The family's edge, all weight on the last basic curve: a schedule without regulariser collapses onto it."""
+        return self._pure(-1)
 
-    @abstractmethod
-    def with_shares(self, shares: Tensor) -> "Learnable":
-        """The family's curve with other shares (>= 0)."""
-
-    @abstractmethod
-    def extreme(self) -> "Learnable":
-        """The family's edge: the curve onto which a schedule without regulariser collapses."""
-
-    def extremes(self) -> "tuple[Learnable, ...]":
+    def extremes(self) -> tuple[Self, ...]:
         """All edges on which a curve may collapse."""
         return (self.extreme(),)
+
+    def _pure(self, column: int) -> Self:
+        """All weight on one basic curve."""
+        shares = torch.zeros_like(self.rho.detach())
+        shares[:, column] = 1.0
+        return self.with_shares(shares).freeze()
 
     def at(self, rho: Tensor) -> Self:
         """A frozen copy with another rho (of as many numbers)."""
@@ -55,6 +89,14 @@ class Learnable(nn.Module, Schedule):
             other.rho.copy_(rho.reshape(self.rho.shape))
         return other.freeze()
 
+    def _with_lead(self, lead: Tensor, followers: Tensor) -> Tensor:
+        columns = dict(zip(self.followers, followers.unbind(-1), strict=True))
+        return torch.stack([columns.get(name, lead) for name in self.groups], dim=-1)
+
+    def settings(self) -> dict[str, Any]:
+        rows = zip(self.followers, self.rho.detach().cpu().tolist(), strict=True)
+        return {"lead": self.lead, "degree": self.degree, "rho": dict(rows)}
+
     def __eq__(self, other: object) -> bool:
         """Same family, groups and rho, bit for bit."""
         return isinstance(other, Learnable) and self.to_dict() == other.to_dict()
@@ -62,35 +104,35 @@ class Learnable(nn.Module, Schedule):
     # By identity although == is by value: torch keeps modules in sets, and rho changes while it learns.
     __hash__ = object.__hash__
 
+    def __repr__(self) -> str:
+        rho = {name: [round(value, 4) for value in row] for name, row in self.settings()["rho"].items()}
+        state = ", frozen" if self.frozen else ""
+        return f"{type(self).__name__}(rho={rho}, groups={self.groups}, lead={self.lead!r}{state})"
+
 
 class Polynomial(Learnable):
-    """The paper's family: the lead group runs on tau, every other rate is a polynomial with non-negative terms.
+    """The paper's family: every follower's rate is a polynomial with non-negative terms.
 
     rate(tau) = sum_m a_m tau^m / Z, a = softplus(rho), Z = sum_m a_m / (m + 1)  (Eq. fprime, fintegral).
-    Convex, increasing and never ahead of the lead, for every rho. rho: (n - 1, degree + 1), float64,
-    one row for each group that is not the lead, in group order.
+    Convex, increasing and never ahead of the lead, for every rho. The degree is M, the highest power in the rate; the
+    curve itself reaches tau^(M + 1).
     """
 
     kind = "polynomial"
-    breakpoints: tuple[float, ...] = ()
+    extra = 1
 
     def __init__(
         self,
-        rho: Tensor | Sequence[Sequence[float]] | Mapping[str, Sequence[float]] | None = None,
+        rho: Rho | None = None,
         groups: Sequence[str] = PAPER_GROUPS,
         lead: str | None = None,
         degree: int | None = None,
     ) -> None:
-        super().__init__()
-        self.groups = check_names(groups)
-        self.lead = default_lead(self.groups) if lead is None else lead
-        index_of(self.lead, self.groups)
-        if degree is not None and (
-            isinstance(degree, bool) or not isinstance(degree, int) or not 0 <= degree <= MAX_DEGREE
-        ):
-            raise InputError(f"degree is a whole number from 0 to {MAX_DEGREE}, got {degree!r}")
-        start = identity_rho(4 if degree is None else degree)
-        self.rho = nn.Parameter(read_rho(rho, self.followers, start, None if degree is None else degree + 1))
+        super().__init__(rho, groups, lead, degree)
+
+    def _identity(self, width: int | None) -> list[float]:
+        # softplus(rho_0) = 1, all other powers near zero: t = tau up to 1.2e-3 for degree 4.
+        return [0.5413248546129181] + [IDENTITY_RHO] * ((width or 5) - 1)
 
     @classmethod
     def from_shares(
@@ -104,23 +146,12 @@ class Polynomial(Learnable):
         # softplus never reaches 0; at -60 a power's share is 1e-26.
         return cls(torch.where(a > 1e-26, torch.log(torch.expm1(a.clamp(min=1e-26))), -60.0), groups, lead)
 
-    @property
-    def degree(self) -> int:
-        """M, the highest power in the rate; the curve itself reaches tau^(M + 1)."""
-        return self.rho.shape[1] - 1
-
-    @property
-    def followers(self) -> tuple[str, ...]:
-        """The groups that have a row of rho."""
-        return tuple(name for name in self.groups if name != self.lead)
-
     def shares(self) -> Tensor:
-        """How much of each follower's curve is tau^(m+1): a_m / ((m + 1) Z), rows sum to 1. (n - 1, M + 1)."""
-        powers = torch.arange(1, self.degree + 2, dtype=self.rho.dtype, device=self.rho.device)
-        return torch.softmax(log_softplus(self.rho) - powers.log(), dim=1)
+        """How much of each follower's curve is tau^(m+1): a_m / ((m + 1) Z). (n - 1, M + 1)."""
+        return torch.softmax(log_softplus(self.rho) - self._powers(self.rho).log(), dim=1)
 
-    def with_shares(self, shares: Tensor) -> "Polynomial":
-        return Polynomial.from_shares(shares.tolist(), self.groups, self.lead)
+    def with_shares(self, shares: Tensor) -> Self:
+        return type(self).from_shares(shares.tolist(), self.groups, self.lead)
 
     def times(self, tau: Tensor | float) -> Tensor:
         tau = as_time(tau)
@@ -131,27 +162,69 @@ class Polynomial(Learnable):
 
     def rates(self, tau: Tensor | float) -> Tensor:
         tau = as_time(tau)
-        shares = self.shares().to(tau.device)  # a handful of numbers; the state may be on a GPU
-        powers = torch.arange(1, self.degree + 2, dtype=shares.dtype, device=shares.device)
-        return self._with_lead(torch.ones_like(tau), _horner(shares * powers, tau))
+        shares = self.shares().to(tau.device)
+        return self._with_lead(torch.ones_like(tau), _horner(shares * self._powers(shares), tau))
 
-    def extreme(self) -> "Polynomial":
-        """All weight on the highest power: tau^(M + 1) for every follower."""
-        row = [0.0] * self.degree + [1.0]
-        return Polynomial.from_shares([row] * len(self.followers), self.groups, self.lead).freeze()
+    def _powers(self, like: Tensor) -> Tensor:
+        return torch.arange(1, self.degree + 2, dtype=like.dtype, device=like.device)
 
-    def _with_lead(self, lead: Tensor, followers: Tensor) -> Tensor:
-        columns = dict(zip(self.followers, followers.unbind(-1), strict=True))
-        return torch.stack([columns.get(name, lead) for name in self.groups], dim=-1)
+
+class Bernstein(Learnable):
+    """A richer family: every follower's curve is a Bernstein polynomial whose control points rise.
+
+    Its increments d_k >= 0 sum to 1. convex: they also grow, so that the curve is convex and never ahead of the lead;
+    otherwise any rising control points are allowed, and a group may run ahead. The increments are mixtures, with shares
+    softmax(rho), of one increment each, or of equal increments from one on.
+    """
+
+    kind = "bernstein"
+
+    def __init__(
+        self,
+        rho: Rho | None = None,
+        groups: Sequence[str] = PAPER_GROUPS,
+        lead: str | None = None,
+        degree: int | None = None,
+        convex: bool = True,
+    ) -> None:
+        if not isinstance(convex, bool):
+            raise InputError(f"convex is true or false, got {convex!r}")
+        self.convex = convex
+        super().__init__(rho, groups, lead, degree)
+
+    def _identity(self, width: int | None) -> list[float]:
+        return [0.0] + [IDENTITY_RHO if self.convex else 0.0] * ((width or 8) - 1)
+
+    def shares(self) -> Tensor:
+        return torch.softmax(self.rho, dim=1)
+
+    def with_shares(self, shares: Tensor) -> Self:
+        return type(self)(shares.clamp(min=1e-26).log(), self.groups, self.lead, convex=self.convex)
+
+    def increments(self) -> Tensor:
+        """d_k of each follower, >= 0, rows sum to 1: (n - 1, degree)."""
+        shares = self.shares()
+        if not self.convex:
+            return shares
+        counts = torch.arange(self.degree, 0, -1, dtype=shares.dtype, device=shares.device)
+        return (shares / counts).cumsum(1)
+
+    def times(self, tau: Tensor | float) -> Tensor:
+        tau = as_time(tau)
+        points = self.increments().to(tau.device).cumsum(1)
+        points = torch.cat([torch.zeros_like(points[:, :1]), points[:, :-1], torch.ones_like(points[:, :1])], 1)
+        return self._with_lead(tau, _casteljau(points, tau))
+
+    def rates(self, tau: Tensor | float) -> Tensor:
+        tau = as_time(tau)
+        return self._with_lead(torch.ones_like(tau), self.degree * _casteljau(self.increments().to(tau.device), tau))
+
+    def extremes(self) -> tuple[Self, ...]:
+        """Waiting to the end; and, where a group may run ahead, rising at once."""
+        return (self.extreme(),) if self.convex else (self.extreme(), self._pure(0))
 
     def settings(self) -> dict[str, Any]:
-        rows = zip(self.followers, self.rho.detach().cpu().tolist(), strict=True)
-        return {"lead": self.lead, "degree": self.degree, "rho": dict(rows)}
-
-    def __repr__(self) -> str:
-        rho = {name: [round(value, 4) for value in row] for name, row in self.settings()["rho"].items()}
-        state = ", frozen" if self.frozen else ""
-        return f"Polynomial(rho={rho}, groups={self.groups}, lead={self.lead!r}{state})"
+        return super().settings() | {"convex": self.convex}
 
 
 class RhoAverage:
@@ -184,11 +257,6 @@ def log_softplus(x: Tensor) -> Tensor:
     return torch.where(x < -40, x, torch.log(softplus(x.clamp(min=-40))))
 
 
-def identity_rho(degree: int) -> list[float]:
-    """rho with softplus(rho_0) = 1 and all other powers near zero: t = tau up to 1.2e-3 for degree 4."""
-    return [0.5413248546129181] + [IDENTITY_RHO] * degree
-
-
 def _horner(coefficients: Tensor, x: Tensor) -> Tensor:
     """sum_m coefficients[:, m] x^m: (k, M + 1), (*b,) -> (*b, k)."""
     # Horner's rule rounds monotonically for non-negative coefficients, so the curve is monotone to the last bit.
@@ -198,12 +266,19 @@ def _horner(coefficients: Tensor, x: Tensor) -> Tensor:
     return value
 
 
-def read_rho(
-    rho: Tensor | Sequence[Sequence[float]] | Mapping[str, Sequence[float]] | None,
-    followers: tuple[str, ...],
-    start: Sequence[float],
-    width: int | None,
-) -> Tensor:
+def _casteljau(points: Tensor, tau: Tensor) -> Tensor:
+    """Bernstein polynomials with these control points: (k, n + 1), (*b,) -> (*b, k).
+
+    De Casteljau's repeated averaging stays between neighbouring points, so rising points give a rising curve.
+    """
+    values = points.expand(*tau.shape, *points.shape)
+    share = tau[..., None, None]
+    for _ in range(points.shape[1] - 1):
+        values = values[..., :-1] + share * (values[..., 1:] - values[..., :-1])
+    return values[..., 0]
+
+
+def read_rho(rho: Rho | None, followers: tuple[str, ...], start: Sequence[float], width: int | None) -> Tensor:
     """rho as (n - 1, width) float64: `start` in every row where none is given; width None takes any."""
     if rho is None:
         return torch.tensor([start] * len(followers), dtype=torch.float64).reshape(len(followers), len(start))
@@ -220,7 +295,7 @@ def read_rho(
     if not followers and value.numel() == 0:
         value = value.reshape(0, len(start))
     if value.ndim != 2 or value.shape[0] != len(followers) or value.shape[1] < 1:
-        raise InputError(f"rho must have shape ({len(followers)}, degree + 1), got {tuple(value.shape)}")
+        raise InputError(f"rho needs {len(followers)} rows, one for each group but the lead; got {tuple(value.shape)}")
     if width is not None and value.shape[1] != width:
         raise InputError(f"this degree needs {width} values of rho in a row, got {value.shape[1]}")
     if not torch.isfinite(value).all():

@@ -13,6 +13,7 @@ from torch import Tensor
 from lwd.errors import InputError
 from lwd.io.files import write_bytes
 from lwd.training.devices import Devices
+from lwd.training.formats import LogSums
 
 METRICS = "metrics.jsonl"
 
@@ -42,13 +43,13 @@ class Averages:
         return {"count": self.count, "sums": dict(zip(self.sums, values.tolist(), strict=True))}
 
     @classmethod
-    def of(cls, saved: Any, devices: Devices) -> "Averages":
+    def of(cls, saved: LogSums | None, devices: Devices) -> "Averages":
         """Take up the sums of a checkpoint, so that the next line is the one of an undisturbed run."""
         averages = cls()
-        if isinstance(saved, Mapping):
-            averages.count = int(saved["count"])
+        if saved is not None:
+            averages.count = saved.count
             options: Any = {"dtype": torch.float64, "device": devices.device}
-            averages.sums = {name: torch.tensor(value, **options) for name, value in saved["sums"].items()}
+            averages.sums = {name: torch.tensor(value, **options) for name, value in saved.sums.items()}
         return averages
 
 

@@ -43,7 +43,7 @@ def restore_network(
     optimizer: torch.optim.Optimizer,
 ) -> None:
     """Put a checkpoint's weights, average and moments in place, after all of them were checked."""
-    count = int(found.state["updates"])
+    count = found.state.updates
     shapes = {name: tuple(weight.shape) for name, weight in zip(names, weights, strict=True)}
     wanted = {f"weights.{name}": shape for name, shape in shapes.items()}
     # A weight that never had a gradient has no moments.
@@ -86,13 +86,13 @@ def restore_rho(found: Saved, probe: RhoProbe) -> None:
     if problems:
         raise InputError(f"{found.path} is no checkpoint of this probe: " + "; ".join(problems))
     copy_into(rho, found.tensors["rho"])
-    count = int(found.state["rho updates"])
+    count = found.state.rho_updates or 0
     probe.optimizer.state.pop(rho, None)
     if count:
         entry = {key: found.tensors[f"rho.{key}"].to(rho.device) for key in MOMENTS}
         probe.optimizer.state[rho] = entry | {"step": torch.tensor(float(count))}
     mean = found.tensors.get("rho.mean")
-    probe.average.count = int(found.state["averaged"])
+    probe.average.count = found.state.averaged or 0
     probe.average.mean = None if mean is None else mean.to(rho.device)
     steps, rows = found.tensors["rho.steps"].tolist(), found.tensors["rho.trace"].tolist()
     probe.trace = list(zip(steps, rows, strict=True))
@@ -105,8 +105,8 @@ def updates(optimizer: torch.optim.Optimizer) -> int:
 
 def check_same_run(found: Saved, config: Config, about: Mapping[str, Any], probe: bool) -> None:
     """Refuse to continue with settings, a schedule or data that would make it another run."""
-    changed = differences(dict(found.state.get("config", {})), config, probe)
-    changed += [f"the {key}" for key, value in about.items() if found.state.get(key) != value]
+    changed = differences(found.state.config, config, probe)
+    changed += [f"the {key}" for key, value in about.items() if getattr(found.state, key) != value]
     if changed:
         raise InputError(f"{found.path} was made with other settings: {', '.join(changed)}; choose another --out")
 

@@ -12,11 +12,10 @@ from typing import Any
 from torch import Tensor
 
 from lwd.errors import InputError
-from lwd.io.files import atomic_directory, read_json, sha256, write_bytes, write_json
+from lwd.io.files import atomic_directory, sha256, write_bytes, write_json
 from lwd.io.tensors import read_safetensors, write_safetensors
+from lwd.training.formats import TrainingState
 
-FORMAT = "lwd.training"
-VERSION = 1
 STATE, TENSORS, MODEL, LATEST = "state.json", "training.safetensors", "model.safetensors", "latest"
 
 
@@ -25,13 +24,13 @@ class Saved:
     """A verified checkpoint: its directory, its numbers, its tensors by name, and the averaged weights."""
 
     path: Path
-    state: Mapping[str, Any]
+    state: TrainingState
     tensors: Mapping[str, Tensor]
     average: Mapping[str, Tensor]
 
     @property
     def step(self) -> int:
-        return int(self.state["step"])
+        return self.state.step
 
 
 @contextmanager
@@ -45,10 +44,10 @@ def writing(folder: Path, step: int, tensors: Mapping[str, Tensor], state: Mappi
         write_safetensors(aside / TENSORS, tensors)
         yield aside
         sums = {file.name: sha256(file) for file in sorted(aside.iterdir())}
-        write_json(aside / STATE, {"format": FORMAT, "version": VERSION, "step": step, "sha256": sums} | dict(state))
+        TrainingState(step=step, sha256=sums, **state).write(aside / STATE)
         # What makes the directory one of ours, so that an older one of the same step may be replaced.
         if not (aside / "config.json").exists():
-            write_json(aside / "config.json", {"format": FORMAT, "version": VERSION})
+            write_json(aside / "config.json", {"format": TrainingState.format_name(), "version": 1})
     write_bytes(folder / LATEST, path.name.encode())
 
 
@@ -84,13 +83,10 @@ def newest(folder: Path, warn: Callable[[str], object]) -> Saved | None:
 
 def read(path: Path, verify: bool = True) -> Saved:
     """Read one checkpoint and verify every file of it (processes beside the main one need not do that again)."""
-    state = read_json(path / STATE)
-    if not isinstance(state, Mapping) or state.get("format") != FORMAT or state.get("version") != VERSION:
-        raise InputError(f'{path / STATE} is not a training checkpoint ("format" {FORMAT}, "version" {VERSION})')
-    sums = state.get("sha256")
-    if not isinstance(sums, Mapping) or not {TENSORS, MODEL} <= set(sums) or not isinstance(state.get("step"), int):
-        raise InputError(f"{path / STATE} lacks its step or checksums")
-    for name, expected in sums.items() if verify else ():
+    state = TrainingState.read(path / STATE)
+    if not {TENSORS, MODEL} <= set(state.sha256):
+        raise InputError(f"{path / STATE} lacks the checksum of {TENSORS} or {MODEL}")
+    for name, expected in state.sha256.items() if verify else ():
         file = path / Path(str(name)).name
         if not file.is_file():
             raise InputError(f"{file} is missing")

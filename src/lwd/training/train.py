@@ -18,7 +18,8 @@ from lwd.objective import FlowObjective
 from lwd.schedule.io import parse_schedule, read_provenance
 from lwd.schedule.learned import Learnable
 from lwd.training.config import Config, load_config, with_changes
-from lwd.training.trainer import Outcome, RunOptions, Task, Trainer, prepare
+from lwd.training.task import RunOptions, Task, prepare
+from lwd.training.trainer import Outcome, Trainer
 from lwd.version import __version__
 
 Data = Latents | str | os.PathLike[str]

@@ -2,10 +2,9 @@
 
 import os
 import time
-from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from math import cos, pi
 from pathlib import Path
 from typing import Any
@@ -23,19 +22,19 @@ from lwd.io.tensors import write_safetensors
 from lwd.latents.base import Latents
 from lwd.latents.reader import Batch
 from lwd.models.lightningdit import LightningDiT
-from lwd.objective import FlowObjective, Losses
+from lwd.objective import Losses
 from lwd.path import interpolate
 from lwd.representations.encoders import resize_map
-from lwd.schedule.base import Schedule
 from lwd.schedule.fixed import Synchronous
 from lwd.training import snapshot, state
 from lwd.training.config import Config
-from lwd.training.devices import Devices, full_copy
+from lwd.training.devices import full_copy
 from lwd.training.draws import Draws, draw
 from lwd.training.ema import EMA
+from lwd.training.formats import LogSums, RunFile
 from lwd.training.interrupts import interrupts
 from lwd.training.journal import Averages, Journal
-from lwd.training.rho import RhoProbe
+from lwd.training.task import RunOptions, Task, prepare
 from lwd.version import __version__
 
 CHECKPOINTS = "checkpoints"
@@ -49,48 +48,6 @@ class Outcome:
     finished: bool
     skipped: int
     """Steps left out because a loss or gradient was not finite."""
-
-
-OnStep = Callable[["Trainer"], object]
-
-
-@dataclass(frozen=True)
-class Task:
-    """What a run learns. With `rho` the schedule learns too (Stage I); without it the schedule is fixed (Stage II).
-
-    Without a schedule every group draws its own local time: the denoiser then suits any schedule.
-    """
-
-    network: nn.Module
-    objective: FlowObjective
-    schedule: Schedule | None
-    rho: RhoProbe | None = None
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-    """Kept with every checkpoint."""
-
-
-@dataclass(frozen=True)
-class RunOptions:
-    """How a run computes and whom it tells; nothing here changes its numbers, except a network of your own."""
-
-    devices: Devices | None = None
-    """Processes and device; by default what the launcher and config.run say."""
-    on_step: OnStep | None = None
-    """Called after each step."""
-    after_save: Callable[[Path, int], object] | None = None
-    """Called by the main process with each checkpoint's directory and step."""
-    on_table: Callable[[int], object] | None = None
-    """Called with the number of images whenever a surface probe has tabulated some."""
-    wandb: bool = False
-    network: nn.Module | None = None
-    """A denoiser of your own, in place of the configured LightningDiT."""
-
-
-def prepare(options: RunOptions | None, config: Config) -> tuple[RunOptions, Devices]:
-    """The options with their devices, by default those of the launcher and config.run."""
-    options = options or RunOptions()
-    devices = options.devices or Devices(config.run.precision, config.run.parallel)
-    return replace(options, devices=devices), devices
 
 
 class Trainer:
@@ -296,10 +253,13 @@ class Trainer:
         average = {name: full_copy(shadow, keep) for name, shadow in zip(self.names, self.ema.shadow, strict=True)}
         tensors = snapshot.of_network(self.names, self.weights, self.optimizer, keep)
         numbers: dict[str, Any] = {"bad": self.bad, "skipped": self.skipped, "rollbacks": self.rollbacks}
-        numbers |= {"updates": snapshot.updates(self.optimizer), "averages": self.averages.sums_over(self.devices)}
+        numbers |= {
+            "updates": snapshot.updates(self.optimizer),
+            "averages": LogSums(**self.averages.sums_over(self.devices)),
+        }
         if self.probe is not None:
             tensors |= snapshot.of_rho(self.probe)
-            numbers |= {"averaged": self.probe.average.count, "rho updates": snapshot.updates(self.probe.optimizer)}
+            numbers |= {"averaged": self.probe.average.count, "rho_updates": snapshot.updates(self.probe.optimizer)}
         numbers |= {"config": self.config.to_dict(), "lwd": __version__} | self._about()
         if self.devices.main:
             folder = self.out / CHECKPOINTS
@@ -339,7 +299,8 @@ class Trainer:
         if found is not None:
             snapshot.check_same_run(found, self.config, self._about(), self.probe is not None)
         if self.devices.main:
-            write_json(self.out / "run.json", {"config": self.config.to_dict(), "data": self.data.fingerprint})
+            record = RunFile(config=self.config.to_dict(), data=self.data.fingerprint)
+            write_json(self.out / "run.json", record.to_dict())
         if found is None:
             self.journal.rewind(-1)
             if self.probe is not None:
@@ -349,7 +310,7 @@ class Trainer:
         snapshot.restore_network(found, self.names, self.weights, self.ema.shadow, self.optimizer)
         if self.probe is not None:
             snapshot.restore_rho(found, self.probe)
-        self.step, self.bad = found.step, int(found.state["bad"])
-        self.skipped, self.rollbacks = int(found.state["skipped"]), int(found.state["rollbacks"])
+        self.step, self.bad = found.step, found.state.bad
+        self.skipped, self.rollbacks = found.state.skipped, found.state.rollbacks
         self.journal.rewind(self.step)
-        self.averages = Averages.of(found.state.get("averages"), self.devices)
+        self.averages = Averages.of(found.state.averages, self.devices)

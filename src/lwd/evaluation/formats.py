@@ -1,0 +1,83 @@
+"""JSON files of evaluations, and of the downloaded Inception network."""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from lwd.io.records import FileRecord, Record
+
+
+class MetricValue(Record):
+    """A metric."""
+
+    value: float
+    error: Annotated[float, Field(ge=0)]
+    """Standard error."""
+
+
+class ScoredModel(Record):
+    """The model behind evaluated samples."""
+
+    name: str | None = None
+    digest: str | None = None
+    step: int | float | None = None
+
+
+class ScoredSamples(Record):
+    """The evaluated samples."""
+
+    name: str
+    count: int
+    digest: str | None = None
+    model: ScoredModel | None = None
+    """For samples of `lwd sample`."""
+    guide: str | None = None
+    nfe: int | float | None = None
+    """Evaluations of the network per sample."""
+    settings: dict[str, Any] = Field(default_factory=dict)
+
+
+class ScoredReference(Record):
+    """The reference images."""
+
+    name: str
+    count: int
+    digest: str | None = None
+
+
+class EvaluationFile(FileRecord):
+    """evaluation.json: metrics of samples against a reference."""
+
+    format: Literal["lwd.evaluation"] = "lwd.evaluation"
+    version: Literal[1] = 1
+    metrics: dict[str, MetricValue]
+    """By name."""
+    unavailable: dict[str, str] = Field(default_factory=dict)
+    """Reasons why a metric is missing."""
+    warnings: list[str] = Field(default_factory=list)
+    """What a reader of the numbers should know."""
+    samples: ScoredSamples
+    """The samples."""
+    reference: ScoredReference
+    """The reference."""
+    networks: list[str] = Field(default_factory=list)
+    """Identities of the networks that computed features."""
+    size: int = 0
+    """Pixels to which the reference was cropped; 0 = as it is."""
+    versions: dict[str, str] = Field(default_factory=dict)
+    """Versions of lwd and torch."""
+
+    what: ClassVar[str] = "an evaluation"
+
+
+class InceptionFile(FileRecord):
+    """config.json of the downloaded Inception network in the cache."""
+
+    format: Literal["lwd.inception"] = "lwd.inception"
+    version: Literal[1] = 1
+    source: str
+    """The file it came from."""
+    head: bool
+    """Whether it has the classifier that the Inception Score needs."""
+
+    what: ClassVar[str] = "an Inception network"

@@ -1,0 +1,104 @@
+"""JSON files beside latents: a directory's manifest, statistics, and what encoding keeps while it runs."""
+
+from collections import Counter
+from pathlib import PurePath
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from lwd.errors import InputError
+from lwd.io.records import FileRecord, Record
+
+Layout = dict[str, Annotated[int, Field(ge=1)]]
+
+
+class GroupStatistics(Record):
+    """Per-channel statistics of one group; z = (latent - mean) / std."""
+
+    mean: list[float]
+    """Mean of each channel."""
+    std: list[Annotated[float, Field(gt=0)]]
+    """Standard deviation of each channel."""
+
+
+class StatisticsFile(FileRecord):
+    """statistics.json: per-channel statistics of each group's latents."""
+
+    format: Literal["lwd.statistics"] = "lwd.statistics"
+    version: Literal[1] = 1
+    groups: Annotated[dict[str, GroupStatistics], Field(min_length=1)]
+    """Statistics by group."""
+
+    what: ClassVar[str] = "statistics"
+
+
+class ShardLine(Record):
+    """One shard of a directory."""
+
+    file: str
+    """Name of the file, beside the manifest."""
+    count: Annotated[int, Field(ge=0)]
+    """Images in it."""
+    sha256: str
+    """Its checksum."""
+
+
+class Manifest(FileRecord):
+    """manifest.json of a directory of shards; written last, so that a directory with a manifest is complete."""
+
+    format: Literal["lwd.shards"] = "lwd.shards"
+    version: Literal[1] = 1
+    layout: Layout
+    """Channels by group, in order."""
+    classes: Annotated[int, Field(ge=1)]
+    """Number of classes."""
+    count: Annotated[int, Field(ge=0)]
+    """Images in all shards."""
+    shards: list[ShardLine]
+    """The shards, in order."""
+    statistics: dict[str, GroupStatistics]
+    """Statistics by group, over the latents and their mirrored twins."""
+    provenance: dict[str, Any] = Field(default_factory=dict)
+    """Source, encoders and class names; `left_out` lists unreadable images."""
+
+    what: ClassVar[str] = "a manifest of shards"
+
+    @model_validator(mode="after")
+    def _check_files(self) -> "Manifest":
+        names = [line.file for line in self.shards]
+        for name in names:
+            if PurePath(name).name != name or name.startswith("."):
+                raise InputError(f"shards lie beside the manifest, got the file {name!r}")
+        twice = [name for name, times in Counter(names).items() if times > 1]
+        if twice:
+            raise InputError(f"shards lists {', '.join(twice[:5])} more than once")
+        return self
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Names of the classes, where the images had them."""
+        names = self.provenance.get("classes")
+        return tuple(map(str, names)) if isinstance(names, list) and len(names) == self.classes else ()
+
+
+class PartMoments(Record):
+    """Count, mean and sum of squared deviations of each channel of a group."""
+
+    count: int
+    mean: list[float]
+    squares: list[float]
+
+
+class ShardPart(Record):
+    """parts/NNNNN.json, written after shard N while `lwd encode` runs; a shard without it is made again."""
+
+    line: ShardLine | None
+    """The shard's line of the manifest; null if no image of it could be read."""
+    bytes: int
+    """Size of the shard's file."""
+    shape: tuple[int, int] | None
+    """Height and width of the images."""
+    moments: dict[str, PartMoments]
+    """Moments of the latents by group."""
+    bad: list[tuple[int, str]]
+    """Numbers and names of unreadable images."""

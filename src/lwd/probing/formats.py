@@ -1,0 +1,50 @@
+"""JSON files of probes."""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from lwd.io.records import FileRecord, Record
+
+
+class TraceFile(FileRecord):
+    """trace.json: how rho moved."""
+
+    format: Literal["lwd.trace"] = "lwd.trace"
+    version: Literal[1] = 1
+    step: list[int]
+    """Steps at which rho was kept."""
+    rho: list[list[float]]
+    """rho at each of them, flattened."""
+
+    what: ClassVar[str] = "a trace"
+
+
+class SweepLine(Record):
+    """One probe of a sweep."""
+
+    kinetic: Annotated[float, Field(alias="lambda")]
+    """lambda."""
+    schedule: dict[str, Any]
+    """The learned curve, as in a schedule file."""
+    word: str
+    """collapsed, converged or moving."""
+    distance: float
+    """Distance to the family's extreme, in sup norm."""
+    moved: float | None
+    """Movement over the last fifth of the steps."""
+    departure: float
+    """Distance from all groups running together."""
+
+
+class SweepFile(FileRecord):
+    """sweep.json: probes by lambda."""
+
+    format: Literal["lwd.sweep"] = "lwd.sweep"
+    version: Literal[1] = 1
+    weakest: Annotated[float | None, Field(alias="weakest stable lambda")]
+    """The smallest lambda whose curve did not collapse, and above which none did."""
+    probes: list[SweepLine]
+    """One for each lambda, rising."""
+
+    what: ClassVar[str] = "a sweep"

@@ -1,0 +1,97 @@
+"""config.json of compressors, autoencoders and downloaded encoders."""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from lwd.errors import InputError
+from lwd.io.records import FileRecord, Record
+
+Count = Annotated[int, Field(ge=1)]
+
+
+class CompressorFile(FileRecord):
+    """What compressors share: the features they were fitted to."""
+
+    encoder: str = ""
+    """Identity of the encoder whose features it was fitted to; checked by `lwd encode` where present."""
+    grid: tuple[Count, Count] | None = None
+    """Rows and columns of those features."""
+
+
+class PCAFile(CompressorFile):
+    """config.json beside pca.safetensors (float64: mean, components, variances, total)."""
+
+    format: Literal["lwd.pca"] = "lwd.pca"
+    version: Literal[1] = 1
+    features: Count
+    """Width of the features."""
+    channels: Count
+    """Latent channels."""
+    explained: float
+    """Share of the fitted variance."""
+
+    what: ClassVar[str] = "a PCA"
+
+
+class SemVAEConfig(Record):
+    """Shape of a SemVAE; by default 29M parameters for DINOv2-B (768 features) and 16 channels."""
+
+    features: Count = 768
+    """Width of the features."""
+    channels: Count = 16
+    """Latent channels."""
+    width: Count = 0
+    """Width of the transformer; 0 = that of the features."""
+    depth: Count = 2
+    """Blocks of the encoder, and of the decoder."""
+    heads: Count = 12
+    """Attention heads."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _full_width(cls, value: Any) -> Any:
+        if isinstance(value, dict) and not value.get("width"):
+            return value | {"width": value.get("features", 768)}
+        return value
+
+    @model_validator(mode="after")
+    def _heads_fit(self) -> "SemVAEConfig":
+        if self.width % (4 * self.heads):
+            raise InputError(f"width ({self.width}) must be a multiple of 4 x heads ({self.heads})")
+        return self
+
+
+class SemVAEFile(CompressorFile):
+    """config.json beside model.safetensors (the network's parameters, and the features' mean and std)."""
+
+    format: Literal["lwd.semvae"] = "lwd.semvae"
+    version: Literal[1] = 1
+    network: SemVAEConfig
+    """Shape of the network."""
+
+    what: ClassVar[str] = "a SemVAE"
+
+
+class PatchAutoencoderFile(CompressorFile):
+    """config.json of our small texture autoencoder: a SemVAE over patches of pixels."""
+
+    format: Literal["lwd.patch_autoencoder"] = "lwd.patch_autoencoder"
+    version: Literal[1] = 1
+    network: SemVAEConfig
+    """Shape of the network; `features` is 3 x patch²."""
+    patch: Count
+    """Pixels per latent position along each side."""
+
+    what: ClassVar[str] = "a patch autoencoder"
+
+
+class ResNetFile(FileRecord):
+    """config.json of the downloaded ResNet-50 in the cache."""
+
+    format: Literal["lwd.resnet50"] = "lwd.resnet50"
+    version: Literal[1] = 1
+    source: str
+    """The package it came from."""
+
+    what: ClassVar[str] = "a ResNet-50"

@@ -1,0 +1,82 @@
+"""JSON files of sample sets and solver benchmarks."""
+
+from typing import Any, ClassVar, Literal
+
+from lwd.io.records import FileRecord, Record
+
+
+class SampledModel(Record):
+    """A model, guide or decoder behind a set of samples."""
+
+    name: str = ""
+    """Where it was; moving it changes nothing."""
+    digest: str = ""
+    """Checksum of its files."""
+    step: int | None = None
+    """Training steps."""
+    schedule: dict[str, Any] | None = None
+    """The schedule that was sampled under."""
+
+
+class Evaluations(Record):
+    """Evaluations of the network per sample."""
+
+    mean: float
+    min: int
+    max: int
+
+
+class SamplesFile(FileRecord):
+    """manifest.json of a set of samples."""
+
+    format: Literal["lwd.samples"] = "lwd.samples"
+    version: Literal[1] = 1
+    settings: dict[str, Any]
+    """Every setting (`SampleSettings`)."""
+    device: str
+    """Kind of device."""
+    model: SampledModel
+    """The model."""
+    decoder: SampledModel | None = None
+    """The texture autoencoder."""
+    guide: SampledModel | None = None
+    """The guide; empty for classifier-free guidance."""
+    solver: dict[str, Any]
+    """The solver's options as they were used, with the times of placed steps."""
+    size: tuple[int, int]
+    """Height and width of the images."""
+    labels: list[int]
+    """Class of image 0, 1, ..."""
+    order: list[int]
+    """Row r of the .npz is image order[r]."""
+    nfe: Evaluations
+    """Evaluations of the network per sample."""
+    files: dict[str, str]
+    """SHA-256 of the files."""
+    versions: dict[str, str]
+    """Versions of lwd and torch."""
+
+    what: ClassVar[str] = "a set of samples"
+
+
+class BenchmarkFile(FileRecord):
+    """sampler.json: solvers compared on a model."""
+
+    format: Literal["lwd.sampler_bench"] = "lwd.sampler_bench"
+    version: Literal[1] = 1
+    tolerance: float
+    """Error to stay below."""
+    model: SampledModel
+    """The model."""
+    decoder: SampledModel | None = None
+    """The texture autoencoder."""
+    guide: SampledModel | None = None
+    """The guide."""
+    trials: list[dict[str, Any]]
+    """solver, placement, steps, rtol, nfe and error of each setting."""
+    recommended: str
+    """Options of the recommended setting."""
+    quality: list[tuple[float, float, float]] | None = None
+    """Evaluations, Fréchet distance and its standard error."""
+
+    what: ClassVar[str] = "a solver benchmark"

@@ -1,0 +1,80 @@
+"""JSON files of loss surfaces and lambda paths."""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from lwd.io.records import FileRecord, Record
+
+
+class SurfacesFile(FileRecord):
+    """surfaces.json beside surfaces.safetensors; written last, so that both are complete where it is."""
+
+    format: Literal["lwd.surfaces"] = "lwd.surfaces"
+    version: Literal[1] = 1
+    layout: dict[str, Annotated[int, Field(ge=1)]]
+    """Channels by group, in order."""
+    count: int
+    """Samples at each point."""
+    provenance: dict[str, Any] = Field(default_factory=dict)
+    """How they were measured; `error_scales` by order: measured sampler error over predicted error."""
+
+    what: ClassVar[str] = "surfaces"
+
+
+class PathPoint(Record):
+    """The best curve for one lambda."""
+
+    kinetic: Annotated[float, Field(alias="lambda")]
+    """lambda."""
+    schedule: dict[str, Any]
+    """The curve, as in a schedule file."""
+    objective: float
+    """Flow loss plus lambda times kinetic energy."""
+    flow: float
+    """Flow loss."""
+    energy: float
+    """Kinetic energy."""
+    collapsed: bool
+    """Whether the curve lies on its family's extreme."""
+    floor: float | None
+    """Objective of the best of all paths, for two groups."""
+    error: float | None
+    """Predicted error of the sampler, if a number of steps was given."""
+
+
+class LambdaPathFile(FileRecord):
+    """path.json: the best schedule for every lambda."""
+
+    format: Literal["lwd.lambda_path"] = "lwd.lambda_path"
+    version: Literal[1] = 1
+    threshold: float | None
+    """lambda below which curves collapse; null if none did."""
+    weakest: float | None
+    """The weakest stable lambda."""
+    chosen: float | None
+    """The lambda chosen for a number of steps."""
+    steps: int | None
+    """Steps of the sampler that `chosen` is for."""
+    tolerance: float
+    """Error that the sampler may have."""
+    order: int
+    """Order of the sampler."""
+    scale: float
+    """Measured sampler error over predicted error."""
+    by: str
+    """The command that wrote it."""
+    family: str
+    """Family of curves."""
+    weights: dict[str, float]
+    """Weights of the groups."""
+    reduction: str
+    """Average over channels or groups."""
+    weight_gradient: str = "exact"
+    """How the rate correction counts."""
+    surfaces: Any
+    """The surfaces' provenance, or their checksum."""
+    points: list[PathPoint]
+    """One for each lambda, rising."""
+
+    what: ClassVar[str] = "a lambda path"
