@@ -4,6 +4,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 OUT    ?= runs/demo
+# A test file runs in one process, with one thread: two processes fill two cores.
+TESTS  := $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .PHONY: demo test test-all lint bench clean help
 .DELETE_ON_ERROR:
@@ -20,10 +22,10 @@ demo: $(VENV)/.ready-run
 	$(BIN)/lwd demo --out $(OUT)
 
 test: lint
-	$(BIN)/python -m pytest -m "not slow"
+	$(TESTS) -m "not slow"
 
 test-all: lint $(VENV)/.ready-browser
-	$(BIN)/python -m pytest
+	$(TESTS)
 	$(MAKE) bench
 
 lint: $(VENV)/.ready-dev

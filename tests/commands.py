@@ -11,6 +11,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 
 import lwd
 from lwd.assets import AUTOENCODERS, MODELS
-from lwd.cli import build_parser, main
+from lwd.cli import Parser, build_parser, main
 from lwd.evaluation.features import POOL, SPATIAL
 from lwd.images.cifar import CLASSES
 from lwd.images.fashion import fashion_semantic, load_fashion
@@ -85,10 +86,16 @@ def mentions(page: Path) -> Iterator[tuple[int, str]]:
             yield text[: found.start()].count("\n") + 1, " ".join(found[1].split())
 
 
+@cache
+def parser() -> Parser:
+    """The command line; building it once saves a second per hundred commands."""
+    return build_parser()
+
+
 def parsed(arguments: Sequence[str]) -> Namespace | None:
     """What argparse makes of the words after `lwd`; None if it refuses them."""
     try:
-        return build_parser().parse_args(list(arguments))
+        return parser().parse_args(list(arguments))
     except SystemExit:
         return None
 
@@ -142,7 +149,7 @@ def name_of(a: Namespace) -> str:
 
 def smaller(arguments: Sequence[str]) -> list[str]:
     """The same command at a quick scale, on one process."""
-    a = build_parser().parse_args(list(arguments))
+    a = parser().parse_args(list(arguments))
     name, more = name_of(a), []
     more += shlex.split(SMALLER.get(name, ""))
     if getattr(a, "size", 0):

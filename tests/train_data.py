@@ -49,7 +49,7 @@ class ScaledExact(nn.Module):
 
 def first_losses(config, exact, out, task):
     """The losses of a run's first batch, of a size that leaves little sampling error."""
-    trainer = Trainer(config, memory(exact, 100_000), out, task, cpu())
+    trainer = Trainer(config, memory(exact, 200_000), out, task, cpu())
     (batch,) = trainer._fetch()
     return trainer.losses(batch, trainer._draws(0, len(batch.labels)))
 

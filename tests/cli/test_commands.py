@@ -24,6 +24,7 @@ from commands import (
     mentions,
     name_of,
     parsed,
+    parser,
     same_as,
     smaller,
     stand_in,
@@ -31,7 +32,7 @@ from commands import (
     writes,
 )
 from lwd.assets import MODELS
-from lwd.cli import build_parser, main
+from lwd.cli import main
 from lwd.compute.devices import threads
 
 NOT_RUN = {
@@ -49,11 +50,12 @@ RUN = [c for c in SHOWN.values() if c not in LISTED]
 LAUNCHERS = ("torchrun", "accelerate", "srun")
 
 
+@cache
 def small(command):
     """A command's arguments at a quick scale, as words and as argparse reads them; None if it refuses them."""
     try:
         arguments = smaller(unwrapped(command.words))
-        return arguments, build_parser().parse_args(arguments)
+        return arguments, parser().parse_args(arguments)
     except (SystemExit, ValueError, AssertionError):
         return None
 
@@ -157,14 +159,14 @@ def test_no_stale_exemption(start):
 def test_mentioned_commands_and_options_exist(page):
     """Oracle: the parser. `lwd train --init-from DIR` is no whole command, but its words must be lwd's."""
     for line, text in mentions(page):
-        parser = build_parser()
+        inside = parser()
         for word in text.split()[1:]:
-            inner = below(parser)
+            inner = below(inside)
             if inner and not word.startswith("--"):
                 assert word in inner or word in ("|", "..."), f"{page.name}:{line}: {text}"
-                parser = inner.get(word, parser)
+                inside = inner.get(word, inside)
             elif word.startswith("--"):
-                known = [parser, *inner.values()]  # `lwd fit --skip-bad` is of both its actions
+                known = [inside, *inner.values()]  # `lwd fit --skip-bad` is of both its actions
                 assert any(word in one._option_string_actions for one in known), f"{page.name}:{line}: {text}"
 
 

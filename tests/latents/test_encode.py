@@ -94,7 +94,7 @@ def test_any_number_of_processes_gives_the_same_bytes(tmp_path, world):
     """Oracle: every file of the directory of one process. The order in which ranks finish does not matter."""
     encode(pictures(), tmp_path / "one", encoders(), SETTINGS)
     for rank in reversed(range(world)):
-        text = encode(pictures(), tmp_path / "many", encoders(), SETTINGS, rank, world)
+        text = encode(pictures(), tmp_path / "many", encoders(), SETTINGS, (rank, world))
         assert ("the manifest follows" in text) == (rank > 0)
     assert content(tmp_path / "many") == content(tmp_path / "one")
 
@@ -189,13 +189,13 @@ def test_sizes_are_compared_across_shards(tmp_path):
     source, settings = FolderSource(tmp_path / "images"), EncodeSettings(shard_size=2)
     with pytest.raises(lwd.InputError, match=r"image 2 is \(24, 24\), the others \(16, 16\)"):
         encode(source, tmp_path / "s", encoders(), settings)
-    encode(source, tmp_path / "two", encoders(), settings, 0, 2)
+    encode(source, tmp_path / "two", encoders(), settings, (0, 2))
     first = (tmp_path / "two" / "parts" / "00000.json").read_bytes()
     (tmp_path / "two" / "parts" / "00000.json").unlink()  # as if both ranks had begun at the same time
-    encode(source, tmp_path / "two", encoders(), settings, 1, 2)
+    encode(source, tmp_path / "two", encoders(), settings, (1, 2))
     (tmp_path / "two" / "parts" / "00000.json").write_bytes(first)
     with pytest.raises(lwd.InputError, match="different sizes"):
-        encode(source, tmp_path / "two", encoders(), settings, 1, 2)
+        encode(source, tmp_path / "two", encoders(), settings, (1, 2))
 
 
 @pytest.mark.parametrize("damage", ["truncated", "gone", "remaking"])
@@ -212,10 +212,10 @@ def test_no_manifest_vouches_for_a_damaged_shard(tmp_path, damage):
     if damage == "remaking":  # rank 1 is at work on it
         temporary.write_bytes(b"half")
         (out / "parts" / "00001.json").unlink()
-    assert "the manifest follows" in encode(pictures(), out, encoders(), SETTINGS, 0, 2)
+    assert "the manifest follows" in encode(pictures(), out, encoders(), SETTINGS, (0, 2))
     assert not (out / "manifest.json").exists()
     assert temporary.exists() == (damage == "remaking")
-    encode(pictures(), out, encoders(), SETTINGS, 1, 2)
+    encode(pictures(), out, encoders(), SETTINGS, (1, 2))
     assert content(out) == content(tmp_path / "one")
 
 
@@ -292,7 +292,7 @@ def test_wrong_processes_and_devices_are_told(tmp_path, monkeypatch, capsys):
         assert message in capsys.readouterr().err
     assert not (tmp_path / "o").exists()
     with pytest.raises(lwd.InputError, match="ranks are 0 to 0, got 1"):
-        encode(pictures(), tmp_path / "o", encoders(), SETTINGS, 1, 1)
+        encode(pictures(), tmp_path / "o", encoders(), SETTINGS, (1, 1))
 
 
 def test_changed_weights_of_the_same_name_do_not_mix(tmp_path, capsys):

@@ -58,19 +58,19 @@ def joint(tmp_path, exact, kinetic, mode, start, steps=3000):
 def test_the_first_step_of_rho_follows_the_closed_form(tmp_path, mode):
     """Oracle: the gradient of the path objective on exact surfaces, by quadrature; Adam's first step is its sign."""
     exact = gaussian()
-    goal = FlowObjective(exact.layout, reduction="groups", weight_gradient=mode, kinetic=0.12)
-    schedule = starting_schedule(exact.layout.names, 4, 0.3)
+    goal = FlowObjective(exact.layout, reduction="groups", weight_gradient=mode, kinetic=0.1)
+    schedule = lwd.Polynomial.from_shares([[0.3, 0.2, 0.2, 0.2, 0.1]])
     rho = RhoProbe(schedule, lr=0.01)
-    config = settings(run={"batch": 50_000, "label_drop": 0.0})
+    config = settings(run={"batch": 200_000, "label_drop": 0.0})
     total = first_losses(config, exact, tmp_path, Task(ScaledExact(exact), goal, schedule, rho)).total
     expected = path_objective(schedule, exact.surfaces, goal)
-    assert float(total) == pytest.approx(float(expected), rel=0.01)
+    assert total.item() == pytest.approx(expected.item(), rel=0.01)
     (slope,) = torch.autograd.grad(expected, schedule.rho)
     total.backward()
-    assert (schedule.rho.grad - slope).norm() < 0.05 * slope.norm()
+    assert (schedule.rho.grad - slope).norm() < 0.005  # the three modes are 0.02 apart, the sampling error is 0.002
     before = schedule.rho.detach().clone()
     rho.update(1, keep=True)
-    clear = slope.abs() > 0.1 * slope.abs().max()
+    clear = slope.abs() > 0.5 * slope.abs().max()
     assert_close((schedule.rho.detach() - before)[clear], -0.01 * slope.sign()[clear], atol=1e-6, rtol=0)
 
 

@@ -18,7 +18,7 @@ from lwd.representations.encoders import CallableEncoder, Origin
 from lwd.representations.fit import _collect, fit_pca, fit_semvae, fit_texture, images, split
 from lwd.representations.pca import load_pca
 from lwd.representations.semvae import load_semvae
-from lwd.representations.settings import FitSettings
+from lwd.representations.settings import FitSettings, SemVAESettings, TextureSettings
 from lwd.representations.texture import psnr
 
 QUICK = FitSettings(channels=4, steps=60, batch=16, held_out=20)
@@ -54,8 +54,8 @@ def test_held_out_images_are_never_trained_on():
 def test_texture_fit_reconstructs_and_reports_what_it_reaches(tmp_path, steps, gain):
     """Oracle: the PSNR recomputed from the saved directory, against the best constant image."""
     source = waves()
-    settings = FitSettings(channels=4, steps=steps, batch=32, held_out=20, lr=3e-3)
-    report = fit_texture(source, tmp_path / "ae", settings, width=64)
+    settings = TextureSettings(channels=4, steps=steps, batch=32, held_out=20, width=64)
+    report = fit_texture(source, tmp_path / "ae", settings)
     model = lwd.TextureAutoencoder.load(tmp_path / "ae")
     held_out = images(source, split(source, QUICK)[1], 0)
     with torch.no_grad():
@@ -66,7 +66,7 @@ def test_texture_fit_reconstructs_and_reports_what_it_reaches(tmp_path, steps, g
     assert [p.name for p in tmp_path.iterdir()] == ["ae"]
 
 
-LONG = FitSettings(channels=4, steps=203, batch=4, held_out=20)
+LONG = {"channels": 4, "steps": 203, "batch": 4, "held_out": 20, "depth": 1}
 """State is kept every 200 steps."""
 
 
@@ -90,8 +90,8 @@ def interrupted(fit, out, at=0):
     return stop.first
 
 
-def texture(out, settings=LONG, progress=None):
-    return fit_texture(waves(), out, settings, width=32, depth=1, progress=progress)
+def texture(out, progress=None, **changes):
+    return fit_texture(waves(), out, TextureSettings(**LONG | {"width": 32} | changes), progress=progress)
 
 
 @pytest.fixture(scope="module")
@@ -123,11 +123,12 @@ def test_an_interrupted_fit_goes_on_where_it_was(folder):
 
 def test_state_of_another_fit_is_not_taken_up(folder):
     """Oracle: the first step of a fit with another seed."""
-    assert interrupted(partial(texture, settings=replace(LONG, seed=1)), folder / "texture") == 1
+    assert interrupted(partial(texture, seed=1), folder / "texture") == 1
 
 
-def semvae(out, grid=(4, 4), heads=1, source=None, progress=None, settings=LONG):
-    return fit_semvae(source or waves(), ENCODER, grid, out, settings, 8, 16, 1, heads, progress=progress)
+def semvae(out, grid=(4, 4), source=None, progress=None, **changes):
+    settings = SemVAESettings(**LONG | {"limit": 8, "width": 16, "heads": 1} | changes)
+    return fit_semvae(source or waves(), ENCODER, grid, out, settings, progress=progress)
 
 
 @pytest.mark.parametrize("change", [{}, {"grid": (2, 2)}, {"heads": 2}, {"source": "other"}])
@@ -142,7 +143,7 @@ def test_only_the_same_semvae_fit_is_taken_up(folder, change):
 def test_compressors_record_what_they_were_fitted_to(tmp_path):
     """Oracle: the encoder's identity and the grid, from the files."""
     fit_pca(waves(), ENCODER, (4, 4), tmp_path / "pca", QUICK)
-    semvae(tmp_path / "vae", grid=(2, 4), settings=replace(LONG, steps=2))
+    semvae(tmp_path / "vae", grid=(2, 4), steps=2)
     assert load_pca(tmp_path / "pca").origin == Origin("averages", (4, 4))
     assert load_semvae(tmp_path / "vae").origin == Origin("averages", (2, 4))
 
@@ -183,11 +184,9 @@ def test_pca_fit_is_the_pca_of_the_training_features(tmp_path):
 def test_semvae_fit_learns(tmp_path, steps, gain):
     """Oracle: held-out explained variance after many steps above that after one; numbers from the saved directory."""
     source = waves()
-    short = fit_semvae(
-        source, ENCODER, (4, 4), tmp_path / "a", FitSettings(channels=4, steps=1, batch=16, held_out=20), heads=1
-    )
-    settings = FitSettings(channels=4, steps=steps, batch=32, held_out=20, lr=5e-3)
-    long = fit_semvae(source, ENCODER, (4, 4), tmp_path / "b", settings, heads=1)
+    settings = SemVAESettings(channels=4, steps=steps, batch=32, held_out=20, lr=5e-3, heads=1)
+    short = fit_semvae(source, ENCODER, (4, 4), tmp_path / "a", settings.changed(steps=1))
+    long = fit_semvae(source, ENCODER, (4, 4), tmp_path / "b", settings)
     assert long["explained_held_out"] > short["explained_held_out"] + gain
     assert long["cosine_held_out"] > short["cosine_held_out"] + gain / 2
     assert long["explained_held_out"] > 0.5 or steps < 200
@@ -225,8 +224,8 @@ def test_the_commands(tmp_path, capsys):
     ):
         assert main([*semantic, *extra]) == 2
         assert message in capsys.readouterr().err
-    with pytest.raises(lwd.InputError, match="limit must be at least 1"):
-        fit_semvae(waves(), ENCODER, (4, 4), tmp_path / "no", QUICK, limit=0)
+    with pytest.raises(lwd.InputError, match=r"limit.*0"):
+        SemVAESettings(limit=0)
     with pytest.raises(lwd.InputError, match="at least 1 row"):
         fit_pca(waves(), ENCODER, (0, 4), tmp_path / "no", QUICK)
     (tmp_path / "images" / "class0" / "00.png").write_bytes(b"broken")

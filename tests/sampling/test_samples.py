@@ -31,7 +31,7 @@ from pipelines import three_classes as pipeline
 from reference import ldm
 from strategies import small_mixture
 
-HEUN = SampleSettings(count=21, solver="heun", steps=4, batch=8)
+HEUN = SampleSettings(count=21, solver="heun", steps=4, batch=8, threads=1)
 
 
 @pytest.fixture(scope="module")

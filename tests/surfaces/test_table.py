@@ -17,6 +17,7 @@ from lwd.surfaces.files import load_surfaces, save_surfaces
 from lwd.surfaces.integral import path_objective, pull
 from lwd.surfaces.lambda_path import choose, lambda_path, largest_gap, solve_for
 from lwd.surfaces.optimum import NODES, at_the_edge, global_optimum
+from lwd.surfaces.settings import PathSettings
 from lwd.surfaces.table import (
     GridSurfaces,
     SmoothSurfaces,
@@ -188,7 +189,7 @@ def test_the_pull_is_the_gradient_of_the_flow_loss(mode):
 def test_the_whole_lambda_path():
     """Oracle: METHOD 3.2's toy: tau^5 below a threshold near 0.042, then curves that rise with lambda to the identity;
     objective rises and energy falls with lambda, whatever the surfaces; the floor is below."""
-    path = lambda_path(lwd.Polynomial(), SURFACES, objective(), (0.01, 0.08, 0.3))
+    path = lambda_path(lwd.Polynomial(), SURFACES, objective(), PathSettings(lambdas=(0.01, 0.08, 0.3)))
     assert 0.035 < path.threshold < 0.05
     assert path.weakest.kinetic == path.threshold
     assert not path.weakest.collapsed
@@ -203,7 +204,7 @@ def test_the_whole_lambda_path():
 
 
 def test_the_two_ends_of_the_lambda_path():
-    """Oracle: METHOD 3.2's toy: tau^5 at 0.01, the identity at 0.3 (where L-BFGS begins and stays)."""
+    """Oracle: METHOD 3.2's toy: tau^5 at 0.01, a gentler curve at 0.3."""
     weak, strong = (solve_for(kinetic, lwd.Polynomial(), SURFACES, objective()) for kinetic in (0.01, 0.3))
     assert weak.collapsed
     assert not strong.collapsed
@@ -314,10 +315,7 @@ def test_the_second_rule_takes_the_weakest_lambda_within_the_tolerance():
         lwd.Polynomial(),
         surfaces,
         objective(layout=data.layout),
-        (0.05, 0.2, 0.8),
-        steps=10,
-        tolerance=0.0,
-        floor=False,
+        PathSettings(lambdas=(0.05, 0.2, 0.8), steps=10, tolerance=1e-9, floor=False),
     )
     errors = [point.error for point in path.points if not point.collapsed]
     assert path.chosen.error == min(errors)

@@ -11,12 +11,14 @@ from torch import Tensor
 from lwd.path import Velocity
 from lwd.report.plots import draw_clocks, new_figure
 from lwd.report.sheets import colours
-from lwd.sampler import field_breakpoints, sample, seeded_noise
+from lwd.sampler import field_breakpoints, flow_field, seeded_noise
 from lwd.sampling.pipeline import LWDPipeline
+from lwd.solver import solve
 
 MARKS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 
+@torch.no_grad()
 def states_along(
     pipe: LWDPipeline, velocity: Velocity, seeds: Sequence[int], labels: Sequence[int], marks: Sequence[float] = MARKS
 ) -> dict[float, Tensor]:
@@ -24,10 +26,10 @@ def states_along(
     c, found = pipe.checkpoint, dict[float, Tensor]()
     kinks = field_breakpoints(velocity, c.schedule)
     wanted = sorted({*(mark for mark in marks if 0 < mark < 1), *kinks})
-    options: dict[str, Any] = {"size": c.config.grid, "device": next(c.velocity.parameters()).device}
-    options |= {"adaptive": "sample", "breakpoints": wanted, "watch": found.__setitem__}
-    found[0.0] = seeded_noise(seeds, (c.layout.channels, *c.config.grid), options["device"])
-    sample(velocity, c.schedule, c.layout, seeds=seeds, labels=labels, **options)
+    device = next(c.velocity.parameters()).device
+    field = flow_field(velocity, c.schedule, c.layout, torch.tensor(labels, device=device))
+    found[0.0] = seeded_noise(seeds, (c.layout.channels, *c.config.grid), device)
+    solve(field, found[0.0], adaptive="sample", breakpoints=wanted, watch=found.__setitem__)
     return {mark: found[mark] for mark in sorted(marks)}
 
 
