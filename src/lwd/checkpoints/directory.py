@@ -127,8 +127,8 @@ def locate(directory: str | os.PathLike[str]) -> Path:
 def load(
     directory: str | os.PathLike[str], device: torch.device | str = "cpu", dtype: torch.dtype | None = None
 ) -> Checkpoint:
-    """Read a checkpoint directory. The weights are held once: never a second, randomly initialised copy."""
-    directory = Path(directory)
+    """Read a checkpoint, or the newest one of a run. The weights are held once: never a second, random copy."""
+    directory = locate(directory)
     if not directory.is_dir():
         hint = "; a .pt file is read by lwd convert" if directory.is_file() else ""
         raise InputError(f"{directory} is not a checkpoint directory{hint}")

@@ -122,13 +122,13 @@ def explain(error: ValidationError, kind: type[BaseModel]) -> tuple[str, str]:
     problem = error.errors(include_url=False)[0]
     place = [part for part in problem["loc"] if part != "[key]"]
     where = ".".join(map(str, place)) or kind.__name__
-    argument = str(place[0]) if len(place) == 1 else where
+    argument = ".".join(str(part) for part in place if not isinstance(part, int))
     code, given, context = problem["type"], _short(problem.get("input")), problem.get("ctx", {})
     if code == "value_error":
         inner = context.get("error")
         return str(inner), getattr(inner, "argument", "") or (argument if place else "")
     if code == "extra_forbidden":
-        return f"there is no {where}; {nearest(str(place[-1]), _keys(kind, place[:-1]))}", argument
+        return f"there is no {where}; {nearest(str(place[-1]), _keys(kind, place[:-1]))}", ""
     if code == "missing":
         return f"{where} is missing", argument
     if code == "literal_error":

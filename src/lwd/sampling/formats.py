@@ -35,7 +35,7 @@ class SamplesFile(FileRecord):
     """Every setting (`SampleSettings`)."""
     device: str
     """Kind of device."""
-    model: SampledModel
+    model: SampledModel = SampledModel()
     """The model."""
     decoder: SampledModel | None = None
     """The texture autoencoder."""
@@ -66,7 +66,7 @@ class BenchmarkFile(FileRecord):
     version: Literal[1] = 1
     tolerance: float
     """Error to stay below."""
-    model: SampledModel
+    model: SampledModel = SampledModel()
     """The model."""
     decoder: SampledModel | None = None
     """The texture autoencoder."""
