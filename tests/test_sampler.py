@@ -24,7 +24,7 @@ def test_noise_is_a_function_of_the_seed_alone():
     assert_close(many.mean(), torch.tensor(0.0), atol=0.02, rtol=0)
     assert_close(many.std(), torch.tensor(1.0), atol=0.02, rtol=0)
     for bad in (-1, 1.5, True, 2**63):
-        with pytest.raises(lwd.InputError, match=says("seed", repr(seed))):
+        with pytest.raises(lwd.InputError, match=says("seed", repr(bad))):
             lwd.seeded_noise([bad], (1,))
 
 

@@ -55,5 +55,5 @@ def test_its_shards_are_whole_and_made_once(tmp_path):
 def test_wrong_splits_and_grids_are_named(tmp_path):
     with pytest.raises(InputError, match=says("all", "train", "test")):
         load_fashion("all")
-    with pytest.raises(InputError, match=says(28)):
+    with pytest.raises(InputError, match=says("4x4", "7x7", 7)):
         encode_embedded("test", PatchAutoencoder.small(4, 4, 32, 1).eval(), tmp_path, "untrained")

@@ -26,7 +26,7 @@ from lwd.representations.encoders import CallableEncoder, Origin
 from lwd.representations.pca import PCAFit, save_pca
 from lwd.representations.semvae import SemVAE, SemVAEConfig, save_semvae
 from lwd.representations.texture import PatchAutoencoder, from_uint8
-from messages import says
+from messages import exit_code, says
 
 SETTINGS = EncodeSettings(shard_size=10, batch=4)
 
@@ -366,7 +366,7 @@ def test_the_command(tmp_path, capsys):
         flat = [*arguments, "--out", str(tmp_path / "p")]
         for key, value in change.items():
             flat += [key, value]
-        assert main(flat) == 2
+        assert exit_code(flat) == 2
         err = capsys.readouterr().err
         assert says(facts).search(err), err
     assert main(["encode", "nowhere", *arguments[2:], "--out", str(tmp_path / "p")]) == 2

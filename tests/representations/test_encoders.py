@@ -19,6 +19,7 @@ from lwd.representations.encoders import (
     load_patch_encoder,
     resize_map,
 )
+from lwd.representations.formats import PCAFile
 from messages import says
 
 transformers = pytest.importorskip("transformers")
@@ -113,20 +114,25 @@ def test_resizing_maps():
     assert resize_map(ramp, 8, 8) is ramp
 
 
-def test_origins_in_files(tmp_path):
+def test_origins_in_files():
     """Oracle: what is written is read; nothing is known of older files; malformed keys are named."""
-    origin = Origin("e", (4, 5))
-    assert Origin.from_dict(json.loads(json.dumps(origin.to_dict())), tmp_path) == origin
-    assert Origin.from_dict({}, tmp_path) == Origin()
-    for value in ({"grid": [4]}, {"grid": [0, 4]}, {"grid": "4x4"}, {"encoder": 3}, {"grid": [True, 2]}):
-        with pytest.raises(lwd.InputError, match=says("grid")):
-            Origin.from_dict(value, tmp_path)
+    plain = {"format": "lwd.pca", "version": 1, "features": 5, "channels": 3, "explained": 0.5}
+
+    def read(**keys):
+        return PCAFile.check(json.loads(json.dumps(plain | keys)), "config.json")
+
+    found = read(**Origin("e", (4, 5)).keys())
+    assert (found.encoder, found.grid) == ("e", (4, 5))
+    assert (read().encoder, read().grid) == ("", None)
+    for keys in ({"grid": [4]}, {"grid": [0, 4]}, {"grid": "4x4"}, {"encoder": 3}, {"grid": [True, 2]}):
+        with pytest.raises(lwd.InputError, match=says("config.json", *keys)):
+            read(**keys)
 
 
 def test_any_callable():
     encoder = CallableEncoder(lambda images: images[:, :1, ::4, ::4], "every fourth red pixel")
     assert encoder(torch.zeros(2, 3, 8, 8)).shape == (2, 1, 2, 2)
-    with pytest.raises(lwd.InputError, match=says("every fourth red pixel")):
+    with pytest.raises(lwd.InputError, match=says("every fourth", "()")):
         CallableEncoder(lambda images: images.mean(), "every fourth")(torch.zeros(2, 3, 8, 8))
 
 

@@ -1,3 +1,5 @@
+import json
+
 import pytest
 import torch
 from torch.testing import assert_close
@@ -52,8 +54,9 @@ def test_files(tmp_path):
     pca = PCAFit().update(features()).finish(3)
     save_pca(pca, tmp_path / "pca")
     again = load_pca(tmp_path / "pca")
+    config = json.loads((tmp_path / "pca" / "config.json").read_text())
     assert all(torch.equal(getattr(pca, name), getattr(again, name)) for name in TENSORS)
-    (tmp_path / "pca" / "config.json").write_text('{"format": "lwd.pca", "version": 1, "features": 5, "channels": 3}')
+    (tmp_path / "pca" / "config.json").write_text(json.dumps(config | {"features": 5}))
     with pytest.raises(lwd.InputError, match=says("components", "(3, 12)", "(3, 5)")):
         load_pca(tmp_path / "pca")
     (tmp_path / "pca" / "config.json").write_text("{}")

@@ -128,7 +128,7 @@ def test_packages_are_read_cached_and_checked(tmp_path):
     lacking = package(tmp_path / "lacking.tgz", {n: t for n, t in weights.items() if "res2a_branch2b" not in n})
     for bad, facts in (
         (tmp_path / "half.tgz", "half.tgz"),
-        (lacking, ("lacking.tgz", "res2a_branch2b/kernel")),
+        (lacking, "res2a_branch2b/kernel"),
         (tmp_path / "absent.tgz", "absent.tgz"),
     ):
         with pytest.raises(lwd.InputError, match=says(facts)):

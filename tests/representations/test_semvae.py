@@ -93,7 +93,7 @@ def test_files(tmp_path):
         ("{}", ("config.json", "lwd.semvae")),
         ('{"format": "lwd.semvae", "version": 1}', ("config.json", "network")),
         ('{"format": "lwd.semvae", "version": 1, "network": {"chanels": 4}}', ("chanels", "channels")),
-        ('{"format": "lwd.semvae", "version": 1, "network": {"features": 48, "heads": 2}}', "config.json"),
+        ('{"format": "lwd.semvae", "version": 1, "network": {"features": 48, "heads": 2}}', ("(32,)", "(48,)")),
     ):
         (tmp_path / "v" / "config.json").write_text(text)
         with pytest.raises(lwd.InputError, match=says(facts)):

@@ -28,7 +28,7 @@ def test_the_papers_model_has_the_papers_numbers():
     assert (config.run.batch, config.run.tau, o.decay) == (256, "uniform", "constant")
     p = config.probe
     assert (p.steps, p.kinetic, p.rho_lr, p.burn_in, p.degree) == (10_000, 0.04, 0.01, 5000, 4)
-    assert config.expected["unguided FID by steps"][400_000] == 2.87
+    assert config.expected["unguided FID by steps"]["400000"] == 2.87
 
 
 def test_a_base_is_inherited_and_changes_win():
