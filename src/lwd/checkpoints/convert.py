@@ -21,9 +21,8 @@ from lwd.schedule.io import parse_schedule, read_provenance
 from lwd.schedule.learned import Learnable
 
 NO_SCHEDULE = (
-    "a network with two clocks was trained under one schedule, and its file does not say which. For SFD weights pass "
-    "--schedule offset:0.3. The LWD weights were published without their learned schedule: pass --schedule FILE with "
-    "the schedule.json that they were trained under; any other curve gives wrong samples without an error"
+    "a network with two clocks was trained under one schedule, and its file does not say which: offset:0.3 for SFD, the "
+    "learned schedule.json for LWD; any other curve gives wrong samples without an error"
 )
 
 
@@ -65,13 +64,13 @@ def convert(
         )
     config = infer_config(state, options.layout, options.heads, options.grid, options.tap, options.classes)
     if options.tap is not None and not config.tap:
-        raise InputError("--tap has no effect: the weights have no repa_projector")
+        raise InputError("tap has no effect: the weights have no repa_projector", argument="tap")
     names = config.layout.names
     if options.schedule is None and len(names) > 1:
-        raise InputError(NO_SCHEDULE)
+        raise InputError(NO_SCHEDULE, argument="schedule")
     schedule = Synchronous(names) if options.schedule is None else parse_schedule(options.schedule, names)
     if isinstance(schedule, Learnable) and not schedule.frozen:
-        raise InputError("polynomial is a curve that was never learned; " + NO_SCHEDULE)
+        raise InputError("polynomial is a curve that was never learned; " + NO_SCHEDULE, argument="schedule")
     provenance = {"converted_from": Path(source).name}
     about = read_provenance(options.schedule) if options.schedule else {}
     statistics = read_reference_statistics(options.statistics) if options.statistics else None
@@ -88,7 +87,7 @@ def export_reference(directory: str | os.PathLike[str], out: str | os.PathLike[s
     if Path(out).suffix not in (".pt", ".pth", ".ckpt"):
         raise InputError(f"a directory of ours is exported to a .pt file, got {str(out)!r}")
     if Path(out).exists() and not replace:
-        raise InputError(f"{out} exists; choose another name, or pass --force to replace it")
+        raise InputError(f"{out} exists; use another name, or replace it", argument="replace")
     checkpoint = load(directory)
     if len(checkpoint.layout) > 2:
         raise InputError(f"the reference has at most two clocks, this network has {len(checkpoint.layout)}")
@@ -110,13 +109,13 @@ def _summary(config: LightningDiTConfig, schedule: str, statistics: bool, out: s
         f"patch {config.patch}, {config.classes} classes{null}, grid {config.grid[0]}x{config.grid[1]}",
         f"groups:     {config.layout}",
         f"schedule:   {schedule}",
-        f"statistics: {'yes' if statistics else 'none: samples stay on the scale of the network (see --statistics)'}",
+        f"statistics: {'yes' if statistics else 'none: samples stay on the scale of the network'}",
         f"written:    {out}",
     ]
     return "\n".join(lines)
 
 
 def _unused(options: Options, used: set[str], why: str) -> None:
-    extra = [f"--{name.replace('layout', 'groups')}" for name in options.given() if name not in used]
+    extra = [name for name in options.given() if name not in used]
     if extra:
-        raise InputError(f"{', '.join(extra)} would have no effect here: {why}")
+        raise InputError(f"{', '.join(extra)} would have no effect here: {why}", argument=extra[0])

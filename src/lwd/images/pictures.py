@@ -84,7 +84,9 @@ def open_pictures(name: str | os.PathLike[str], size: int = 0) -> Pictures:
         raise InputError(f"{path} is not finished; run lwd sample again")
     if path.is_file():
         if size:
-            raise InputError(f"--size is for folders and data sets; the images of {path} have their size")
+            raise InputError(
+                f"a size has no effect on {path}, whose images have one; it is for folders", argument="size"
+            )
         return ArrayFile(path)
     if (path / "manifest.json").is_file() and (path / "samples.npz").is_file() and not size:
         return ArrayFile(path / "samples.npz")
@@ -208,7 +210,9 @@ class FolderPictures:
             for path, image in zip(self.files[low : low + size], images, strict=True):
                 if image.shape != shape:
                     sizes = f"{image.shape[1]}x{image.shape[0]}, the first image {shape[1]}x{shape[0]}"
-                    raise InputError(f"{path} is {sizes}; metrics need one size (a reference may be cropped by --size)")
+                    raise InputError(
+                        f"{path} is {sizes}; metrics need one size (a reference can be cropped)", argument="size"
+                    )
             yield np.stack(images)
 
     def _image(self, path: Path) -> Pixels:

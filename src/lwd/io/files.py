@@ -49,7 +49,7 @@ def check_destination(path: str | os.PathLike[str], replace: bool = False) -> Pa
         raise InputError(f"{path} is a file; a directory cannot take its place")
     if path.is_dir() and any(path.iterdir()):
         if not replace:
-            raise InputError(f"{path} exists; choose another name, or pass --force to replace it")
+            raise InputError(f"{path} exists; use another name, or replace it", argument="replace")
         if not (path / "config.json").is_file():
             raise InputError(f"{path} holds other things than a model (no config.json), so it is not replaced")
     check_writable(path.parent)

@@ -32,12 +32,15 @@ def shared(path: Path) -> Iterator[None]:
 def keep_plan(path: Path, plan: Mapping[str, Any], begun: bool) -> None:
     """Write down what is to be done; refuse to go on with something else that was begun in the same place."""
     if begun and not path.exists():
-        raise InputError(f"{path.parent.parent} holds something else; choose another directory")
+        raise InputError(f"{path.parent.parent} holds something else; use another directory", argument="out")
     if write_once(path, plan):
         return
     changed = _changed(path, plan)
     if changed and begun:
-        raise InputError(f"{path.parent.parent} was begun otherwise ({'; '.join(changed)}); choose another directory")
+        raise InputError(
+            f"{path.parent.parent} was started with different settings ({'; '.join(changed)}); use another directory",
+            argument="out",
+        )
     if changed:  # nothing was made by the old plan yet
         with shared(path):
             write_json(path, plan)

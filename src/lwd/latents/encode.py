@@ -235,7 +235,7 @@ def _latents(job: _Job, images: list[Any]) -> dict[str, Tensor]:
 def _check_finite(tensors: Mapping[str, Tensor], path: Path, dtype: str) -> None:
     for key, values in tensors.items():
         if not torch.isfinite(values).all():
-            hint = "; float16 ends at 65504: pass --dtype bfloat16 or float32" if dtype == "float16" else ""
+            hint = "; float16 ends at 65504; use bfloat16 or float32" if dtype == "float16" else ""
             raise InputError(f"{path.name}: {key!r} would hold NaN or infinity as {dtype}{hint}")
 
 
@@ -251,13 +251,16 @@ def _images(job: _Job, number: int) -> tuple[list[int], list[Any], list[tuple[in
             pixels = job.source.image(i)
         except BadImage as error:
             if not job.settings.skip_bad:
-                raise InputError(f"{error}; pass --skip-bad to leave such images out") from error
+                raise InputError(f"{error}; skip_bad leaves such images out", argument="skip_bad") from error
             bad.append((i, error.name))
             continue
         pixels = center_crop(pixels, size) if size else pixels
         shape = shape or pixels.shape[:2]
         if pixels.shape[:2] != shape:
-            raise InputError(f"image {i} is {pixels.shape[:2]}, the others {shape}; pass --size and another --out")
+            raise InputError(
+                f"image {i} is {pixels.shape[:2]}, the others {shape}; set a size and use another directory",
+                argument="size",
+            )
         index.append(i)
         images.append(pixels)
     return index, images, bad
@@ -281,7 +284,10 @@ def _finish(job: _Job) -> None:
     parts = [job.read_part(number) for number in range(job.count)]
     shapes = sorted({part.shape for part in parts if part.shape})
     if len(shapes) > 1:
-        raise InputError(f"the images have different sizes ({shapes[0]}, {shapes[1]}); pass --size and another --out")
+        raise InputError(
+            f"the images have different sizes ({shapes[0]}, {shapes[1]}); set a size and use another directory",
+            argument="size",
+        )
     bad = [row for part in parts for row in part.bad]
     if not shapes:
         raise InputError(f"none of the {len(job.source)} images of {job.source.name} can be read: {bad[0][1]}, ...")

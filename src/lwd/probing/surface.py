@@ -166,5 +166,5 @@ def parse_weights(text: str | None, names: Sequence[str]) -> dict[str, float] | 
         except ValueError:
             equals = ""
         if not equals:
-            raise InputError(f"--weights is a list such as {names[-1]}=2, got {text!r}")
+            raise InputError(f"weights are written {names[-1]}=2, got {text!r}", argument="weights")
     return found

@@ -48,7 +48,9 @@ def export_schedule(
     kind = Path(path).suffix.lower()
     if kind == ".json":
         if points is not None:
-            raise InputError("--points has no effect on a .json schedule, which holds the curve itself; leave it out")
+            raise InputError(
+                "points has no effect on a .json schedule, which holds the curve itself", argument="points"
+            )
         save_schedule(schedule, path, provenance)
     elif kind == ".csv":
         names, rows = schedule_table(schedule, 101 if points is None else points)

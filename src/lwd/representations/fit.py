@@ -137,7 +137,7 @@ def _held_out(model: PCA | SemVAE, mean: Tensor, batches: Iterable[Tensor]) -> d
         cosine += float(cosine_similarity(decoded, features, dim=1).sum())
         count, positions = count + len(features), positions + features[:, 0].numel()
     if not count:
-        raise InputError("none of the held-out images can be read; raise --held-out")
+        raise InputError("none of the held-out images can be read; hold out more", argument="held_out")
     return {"explained_held_out": 1 - lost / spread, "cosine_held_out": cosine / positions, "held_out": float(count)}
 
 
@@ -178,13 +178,15 @@ def images(source: ImageSource, index: Index, size: int, skip_bad: bool = False,
         except BadImage as error:
             if skip_bad:
                 continue
-            raise InputError(f"{error}; pass --skip-bad to leave such images out") from error
+            raise InputError(f"{error}; skip_bad leaves such images out", argument="skip_bad") from error
         row = center_crop(row, size) if size else row
         rows.append(row[:, ::-1] if mirror is not None and mirror[position] else row)
     if len({row.shape for row in rows}) > 1:
-        raise InputError(f"the images of {source.name} have different sizes; pass --size")
+        raise InputError(f"the images of {source.name} have different sizes; set a size", argument="size")
     if not rows:
-        raise InputError(f"all {len(index)} images of a batch of {source.name} are unreadable; raise --batch")
+        raise InputError(
+            f"all {len(index)} images of a batch of {source.name} are unreadable; use a larger batch", argument="batch"
+        )
     return from_uint8(torch.from_numpy(np.stack(rows)))
 
 

@@ -48,7 +48,7 @@ class Generator:
     def check_decoder(self) -> None:
         """Before a long job, not after it."""
         if self.pipe.autoencoder is None:
-            raise InputError("the model has no autoencoder (vae/) to make pixels with; pass one with --decoder DIR")
+            raise InputError("the model has no autoencoder (vae/) to decode with; pass one", argument="decoder")
 
     def flow(self) -> Flow:
         """The flow itself, for step placement and solver benchmarks."""

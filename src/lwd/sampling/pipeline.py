@@ -145,10 +145,12 @@ class LWDPipeline:
         main, layout = self.checkpoint.velocity, self.checkpoint.layout
         if guide is None:
             if scale is not None or interval is not None:
-                raise InputError("scale and interval have no effect without a guide; pass guide=WEAK or guide='null'")
+                raise InputError(
+                    "scale and interval have no effect without a guide: a weak model, or null", argument="guide"
+                )
             return main
         if scale is None:
-            raise InputError("a guide needs a scale, for example scale=1.5, or --scale 1.5 (1 = no guidance)")
+            raise InputError("a guide needs a scale, for example 1.5 (1 = no guidance)", argument="scale")
         if guide == "null":
             return ClassifierFree(main, main.null_label, scale, layout, interval)
         if isinstance(guide, str):
@@ -168,7 +170,7 @@ class LWDPipeline:
     def decode(self, z: Tensor) -> Pixels:
         """States (b, c, h, w) to pixels (b, height, width, 3) uint8, by the texture autoencoder."""
         if self.autoencoder is None:
-            raise InputError("the model has no autoencoder (vae/) to make pixels with; pass one with --decoder DIR")
+            raise InputError("the model has no autoencoder (vae/) to decode with; pass one", argument="decoder")
         pixels: Pixels = to_uint8(self.autoencoder.decode(self.checkpoint.latents(z)[self.decoded])).cpu().numpy()
         return pixels
 

@@ -168,7 +168,9 @@ class GridSurfaces:
     def gram(self, times: Tensor) -> Tensor:
         """times (b, n) -> Gram matrices of the velocity and its changes, (b, n, 1 + n, 1 + n)."""
         if self.bends is None:
-            raise InputError("the surfaces were tabulated without bends; probe again, or leave --steps out")
+            raise InputError(
+                "the surfaces were tabulated without curvatures; probe again, or predict no error", argument="steps"
+            )
         return self._at(times, self.bends)
 
     def _at(self, times: Tensor, values: Tensor) -> Tensor:
@@ -221,7 +223,7 @@ class SmoothSurfaces:
             fit = torch.linalg.lstsq(basis[~held], values[~held]).solution
             scores[degree] = float((basis[held] @ fit - values[held]).square().mean().sqrt())
         if not scores:
-            raise InputError(f"{len(values)} points are too few for a smooth surface; tabulate with more --points")
+            raise InputError(f"{len(values)} points are too few for a smooth surface; tabulate more", argument="points")
         self.degree = min(scores, key=lambda degree: scores[degree])
         self.error = scores[self.degree]
         """Root mean square error on the held-out points."""

@@ -67,7 +67,7 @@ class Journal:
             self.trackers.append(SummaryWriter(str(out / "tensorboard")))
         if wandb:
             if not find_spec("wandb"):
-                raise InputError("--wandb needs wandb; install it with: pip install wandb")
+                raise InputError("logging to Weights & Biases needs wandb; install it with: pip install wandb")
             from accelerate.tracking import WandBTracker
 
             self.trackers.append(WandBTracker("lwd", dir=str(out)))

@@ -108,7 +108,10 @@ def check_same_run(found: Saved, config: Config, about: Mapping[str, Any], probe
     changed = differences(found.state.config, config, probe)
     changed += [f"the {key}" for key, value in about.items() if getattr(found.state, key) != value]
     if changed:
-        raise InputError(f"{found.path} was made with other settings: {', '.join(changed)}; choose another --out")
+        raise InputError(
+            f"{found.path} was started with different settings: {', '.join(changed)}; use another directory",
+            argument="out",
+        )
 
 
 def differences(old: Mapping[str, Any], config: Config, probe: bool) -> list[str]:
