@@ -3,6 +3,7 @@ import torch
 from torch.testing import assert_close
 
 from lwd import Group, InputError, Layout
+from messages import says
 
 LAYOUT = Layout.of(texture=3, semantic=2, depth=1)
 
@@ -41,21 +42,21 @@ def test_layouts_are_values():
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("make", "facts"),
     [
-        (lambda: Group("texture", 0), "channels >= 1"),
-        (lambda: Group("a b", 1), "letters, digits"),
-        (lambda: Layout(()), "at least one group"),
-        (lambda: Layout.of(), "at least one group"),
-        (lambda: Layout((Group("a", 1), Group("a", 2))), "must differ"),
-        (lambda: Layout.parse("texture:3"), "texture=32,semantic=16"),
-        (lambda: LAYOUT.index("semantics"), "did you mean 'semantic'"),
-        (lambda: LAYOUT.split(torch.zeros(2, 7, 1, 1)), r"\(b, 6, ...\), got \(2, 7, 1, 1\)"),
-        (lambda: LAYOUT.expand(torch.zeros(2, 2)), r"\(b, 3\)"),
-        (lambda: LAYOUT.join({"texture": torch.zeros(1, 3)}), "exactly the groups"),
-        (lambda: LAYOUT.join(dict.fromkeys(LAYOUT.names, torch.zeros(1, 3))), "'semantic' has 2 channels"),
+        (lambda: Group("texture", 0), ("texture", 0)),
+        (lambda: Group("a b", 1), "a b"),
+        (lambda: Layout(()), "group"),
+        (lambda: Layout.of(), "group"),
+        (lambda: Layout((Group("texture", 1), Group("texture", 2))), "texture"),
+        (lambda: Layout.parse("texture:3"), "texture:3"),
+        (lambda: LAYOUT.index("semantics"), ("semantics", "texture", "semantic", "depth")),
+        (lambda: LAYOUT.split(torch.zeros(2, 7, 1, 1)), (6, "(2, 7, 1, 1)")),
+        (lambda: LAYOUT.expand(torch.zeros(2, 2)), ("texture", "semantic", "depth", 3, "(2, 2)")),
+        (lambda: LAYOUT.join({"texture": torch.zeros(1, 3)}), ("texture", "semantic", "depth")),
+        (lambda: LAYOUT.join(dict.fromkeys(LAYOUT.names, torch.zeros(1, 3))), ("semantic", 2, "(1, 3)")),
     ],
 )
-def test_bad_layouts_are_refused_with_a_sentence(make, message):
-    with pytest.raises(InputError, match=message):
+def test_bad_layouts_are_refused_with_a_sentence(make, facts):
+    with pytest.raises(InputError, match=says(facts)):
         make()

@@ -3,6 +3,7 @@ import torch
 from torch.testing import assert_close
 
 from lwd import InputError, Layout, interpolate
+from messages import says
 
 LAYOUT = Layout.of(texture=2, semantic=1)
 
@@ -41,9 +42,9 @@ def test_float64_times_keep_the_states_dtype():
 
 def test_shapes_that_do_not_fit_are_refused():
     good = torch.zeros(2, 3, 1, 1)
-    with pytest.raises(InputError, match="they must be equal"):
+    with pytest.raises(InputError, match=says("(1, 3, 1, 1)", "(2, 3, 1, 1)")):
         interpolate(good, good[:1], torch.zeros(2, 2), LAYOUT)
-    with pytest.raises(InputError, match="1 rows for a batch of 2"):
+    with pytest.raises(InputError, match=says(1, 2)):
         interpolate(good, good, torch.zeros(1, 2), LAYOUT)
-    with pytest.raises(InputError, match="needs a state"):
+    with pytest.raises(InputError, match=says("state")):
         interpolate(good[:, :2], good[:, :2], torch.zeros(2, 2), LAYOUT)

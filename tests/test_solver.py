@@ -14,6 +14,7 @@ from lwd.solver import step_grid
 from lwd.solver.base import combine, cut, stages
 from lwd.solver.dopri5 import DOPRI5
 from lwd.solver.fixed import FIXED
+from messages import says
 from strategies import schedules, small_mixture
 
 START = torch.tensor([[1.0, 0.0], [0.3, -0.5]], dtype=torch.float64)
@@ -189,7 +190,7 @@ def test_the_grid_has_exactly_the_steps_asked_for_and_stops_at_every_edge(steps,
     """Oracle: counting; and every step begins where the one before ended (points within 1e-12 are one kink)."""
     pieces = cut(tuple(inner))
     if steps < len(pieces):
-        with pytest.raises(lwd.InputError, match="breakpoints"):
+        with pytest.raises(lwd.InputError, match=says(steps, len(pieces) - 1)):
             step_grid(steps, pieces)
         return
     grid = step_grid(steps, pieces)
@@ -252,41 +253,41 @@ def test_time_does_not_drift():
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "facts"),
     [
-        ({"method": "dopri"}, "did you mean 'dopri5'"),
-        ({"method": "euler"}, "needs steps"),
-        ({"method": "euler", "steps": 0}, ">= 1, got 0"),
-        ({"method": "euler", "steps": 2.5}, "whole number"),
-        ({"method": "euler", "steps": 5, "rtol": 1e-3}, "rtol has no effect on euler"),
-        ({"method": "heun", "steps": 5, "adaptive": "sample"}, "adaptive has no effect"),
-        ({"steps": 250}, "steps has no effect on dopri5"),
-        ({"method": "euler", "steps": 1, "breakpoints": (0.5,)}, "cannot stop at all 1 breakpoints"),
-        ({"breakpoints": (0.0,)}, "strictly between"),
-        ({"breakpoints": (float("nan"),)}, "strictly between"),
-        ({"rtol": -1.0}, "rtol must be"),
-        ({"atol": 0.0}, "atol must be a number > 0"),
-        ({"max_nfe": 0}, "max_nfe"),
-        ({"adaptive": "both"}, "'batch' or 'sample'"),
+        ({"method": "dopri"}, ("dopri", "dopri5")),
+        ({"method": "euler"}, ("euler", "steps")),
+        ({"method": "euler", "steps": 0}, ("steps", 0)),
+        ({"method": "euler", "steps": 2.5}, ("steps", 2.5)),
+        ({"method": "euler", "steps": 5, "rtol": 1e-3}, ("rtol", "euler")),
+        ({"method": "heun", "steps": 5, "adaptive": "sample"}, ("adaptive", "heun")),
+        ({"steps": 250}, ("steps", "dopri5")),
+        ({"method": "euler", "steps": 1, "breakpoints": (0.5,)}, ("breakpoints", "steps=1")),
+        ({"breakpoints": (0.0,)}, ("breakpoints", "0.0")),
+        ({"breakpoints": (float("nan"),)}, ("breakpoints", "nan")),
+        ({"rtol": -1.0}, ("rtol", "-1.0")),
+        ({"atol": 0.0}, ("atol", "0.0")),
+        ({"max_nfe": 0}, ("max_nfe", 0)),
+        ({"adaptive": "both"}, ("both", "batch", "sample")),
     ],
 )
-def test_bad_settings_are_refused_with_a_sentence(options, message):
-    with pytest.raises(lwd.InputError, match=message):
+def test_bad_settings_are_refused_with_a_sentence(options, facts):
+    with pytest.raises(lwd.InputError, match=says(facts)):
         lwd.solve(swing, START, **options)
 
 
 def test_what_cannot_be_integrated_says_where_and_why():
-    with pytest.raises(lwd.SolveError, match=r"max_nfe = 20 .* tau = 0\.\d+ was reached"):
+    with pytest.raises(lwd.SolveError, match=r"max_nfe\D*20\b.*tau\D*0\.\d+"):
         lwd.solve(lambda z, tau: 500 * torch.cos(300 * tau)[:, None] * z, START, max_nfe=20)
-    with pytest.raises(lwd.SolveError, match="non-finite values at tau = 0"):
+    with pytest.raises(lwd.SolveError, match=r"tau\D*0\b"):
         lwd.solve(lambda z, _: z * torch.nan, START)
-    with pytest.raises(lwd.SolveError, match=r"step size fell to 0 at tau = 0\.5"):
+    with pytest.raises(lwd.SolveError, match=r"tau\D*0\.5\b"):
         lwd.solve(lambda z, tau: z / (tau < 0.5)[:, None], START)
-    with pytest.raises(lwd.SolveError, match="non-finite"):
+    with pytest.raises(lwd.SolveError, match=says("euler", 10)):
         lwd.solve(lambda z, tau: z / (tau < 0.5)[:, None], START, "euler", steps=10)
-    with pytest.raises(lwd.InputError, match="the batch is empty"):
+    with pytest.raises(lwd.InputError, match=says("batch")):
         lwd.solve(swing, START[:0])
-    with pytest.raises(lwd.InputError, match="field returned shape"):
+    with pytest.raises(lwd.InputError, match=says("(1, 2)", "(2, 2)")):
         lwd.solve(lambda z, _: z[:1], START)
 
 

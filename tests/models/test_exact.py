@@ -9,6 +9,7 @@ from torch.distributions import Categorical, MixtureSameFamily, MultivariateNorm
 from torch.testing import assert_close
 
 import lwd
+from messages import says
 from strategies import NAMES, random_gaussian, scalar_pair, schedules, small_mixture
 
 open_unit = st.floats(0.05, 0.95)
@@ -177,15 +178,15 @@ def test_positions_and_dtypes():
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("make", "facts"),
     [
-        (lambda: lwd.Gaussian(lwd.Layout.of(a=2), torch.eye(3)), "needs means"),
-        (lambda: lwd.Gaussian(lwd.Layout.of(a=2), torch.ones(2, 2)), "positive definite"),
-        (lambda: small_mixture([0, 2, 2]), "every class"),
-        (lambda: small_mixture([0, 1]), "3 labels"),
-        (lambda: small_mixture()(torch.zeros(1, 3), torch.zeros(1, 2), torch.tensor([5])), "0..0, or 1"),
+        (lambda: lwd.Gaussian(lwd.Layout.of(a=2), torch.eye(3)), ("a=2", "(1, 3)", "(1, 3, 3)")),
+        (lambda: lwd.Gaussian(lwd.Layout.of(a=2), torch.ones(2, 2)), "covariances"),
+        (lambda: small_mixture([0, 2, 2]), ("labels", "[0, 2]")),
+        (lambda: small_mixture([0, 1]), ("labels", 3)),
+        (lambda: small_mixture()(torch.zeros(1, 3), torch.zeros(1, 2), torch.tensor([5])), ("labels", "0..0", 1)),
     ],
 )
-def test_bad_distributions_are_refused_with_a_sentence(make, message):
-    with pytest.raises(lwd.InputError, match=message):
+def test_bad_distributions_are_refused_with_a_sentence(make, facts):
+    with pytest.raises(lwd.InputError, match=says(facts)):
         make()

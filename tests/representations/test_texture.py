@@ -5,6 +5,7 @@ from torch.testing import assert_close
 
 import lwd
 from lwd.representations.texture import PatchAutoencoder, from_uint8, psnr, to_uint8
+from messages import says
 
 
 def images(count=32, size=16, seed=0):
@@ -61,12 +62,12 @@ def test_files_and_the_common_loader(tmp_path):
     assert torch.equal(again.encode(images(2)), model.encode(images(2)))
     text = (tmp_path / "a" / "config.json").read_text()
     (tmp_path / "a" / "config.json").write_text(text.replace('"patch": 4', '"patch": "x"'))
-    with pytest.raises(lwd.InputError, match="whole number 'patch'"):
+    with pytest.raises(lwd.InputError, match=says("patch")):
         lwd.TextureAutoencoder.load(tmp_path / "a")
     (tmp_path / "a" / "config.json").write_text(text.replace('"patch": 4', '"patch": 2'))
-    with pytest.raises(lwd.InputError, match="12 numbers, the network 48"):
+    with pytest.raises(lwd.InputError, match=says(12, 48)):
         lwd.TextureAutoencoder.load(tmp_path / "a")
-    with pytest.raises(lwd.InputError, match="cannot be cut into patches of 4"):
+    with pytest.raises(lwd.InputError, match=says(4)):
         model.encode(torch.zeros(1, 3, 30, 32))
 
 
@@ -78,10 +79,10 @@ def test_a_kl_autoencoder_that_is_not_whole_is_refused(tmp_path):
     assert lwd.TextureAutoencoder.load(tmp_path).channels == 4
     path, config = tmp_path / "diffusion_pytorch_model.safetensors", tmp_path / "config.json"
     save_file({k: v for k, v in load_file(path).items() if k != "quant_conv.weight"}, path, metadata={"format": "pt"})
-    with pytest.raises(lwd.InputError, match=r"it lacks quant_conv\.weight"):
+    with pytest.raises(lwd.InputError, match=says("quant_conv.weight")):
         lwd.TextureAutoencoder.load(tmp_path)
     config.write_text(config.read_text().replace('"norm_num_groups": 4', '"norm_num_groups": 0'))
-    with pytest.raises(lwd.InputError, match="not a whole AutoencoderKL"):
+    with pytest.raises(lwd.InputError, match=says("AutoencoderKL")):
         lwd.TextureAutoencoder.load(tmp_path)
 
 

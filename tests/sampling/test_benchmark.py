@@ -10,6 +10,7 @@ from lwd.cli import main
 from lwd.evaluation import quality as room
 from lwd.sampling.benchmark import Trial, front, recommend, sampler_errors, trial_settings
 from lwd.sampling.flow import Flow
+from messages import says
 from pipelines import three_classes as pipeline
 from strategies import small_mixture
 
@@ -52,7 +53,7 @@ def test_front_and_recommendation():
     assert recommend(trials, 1e-6).solver == "e"
     assert Trial("heun", "texture", 6, None, 12, 0.1).options == "--solver heun --steps 6 --placement texture"
     assert Trial("dopri5", "", None, 0.01, 12, 0.1).options == "--solver dopri5 --rtol 0.01"
-    with pytest.raises(lwd.InputError, match="raise them"):
+    with pytest.raises(lwd.InputError, match=says("budgets")):
         recommend([], 0.1)
 
 
@@ -77,7 +78,7 @@ def test_the_command(tmp_path, capsys, monkeypatch):
     assert main([*arguments, *more]) == 0
     shown = capsys.readouterr().out
     result = json.loads((tmp_path / "out" / "sampler.json").read_text())
-    assert f"recommended: {result['recommended']}" in shown
+    assert result["recommended"] in shown
     trials = [Trial(**row) for row in result["trials"]]
     assert [row[0] for row in result["quality"]] == [t.nfe for t in front(trials)]
     assert all(value >= 0 and error >= 0 for _, value, error in result["quality"])
@@ -87,6 +88,6 @@ def test_the_command(tmp_path, capsys, monkeypatch):
     cost = json.loads((tmp_path / "s" / "manifest.json").read_text())["nfe"]["mean"]
     assert cost == pytest.approx(recommend(trials, 0.3).nfe, rel=0.01)
     assert main([*arguments[:-1], "8,x"]) == 2
-    assert "--budgets is a list of whole numbers" in capsys.readouterr().err
+    assert says("--budgets", "8,x").search(capsys.readouterr().err)
     assert main(["bench", "sampler", str(tmp_path / "nowhere"), "--out", str(tmp_path / "out")]) == 2
     assert len(capsys.readouterr().err.strip().splitlines()) == 1

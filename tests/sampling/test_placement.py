@@ -10,6 +10,7 @@ import lwd
 from lwd.sampler import field_breakpoints
 from lwd.sampling.flow import Flow
 from lwd.sampling.placement import even_in, least_local_error, place
+from messages import says
 from strategies import small_mixture
 
 LAYOUT = lwd.Layout.of(texture=2, semantic=1)
@@ -126,18 +127,18 @@ def test_the_search_keeps_its_budget():
 
 def test_what_cannot_be_placed_is_said():
     data, schedule = small_mixture(), lwd.Offset(0.3)
-    for arguments, message in (
-        (("tua", 8, "heun"), "did you mean 'tau'"),
-        (("optimised", 8, "dopri5"), "chooses its own steps"),
-        (("texture", 2, "heun"), "cannot stop at all 2 breakpoints"),
-        (("optimised", 1, "heun"), "cannot stop at all 2 breakpoints"),
+    for arguments, facts in (
+        (("tua", 8, "heun"), ("tua", "tau", "texture", "semantic", "optimised")),
+        (("optimised", 8, "dopri5"), "dopri5"),
+        (("texture", 2, "heun"), 2),
+        (("optimised", 1, "heun"), (1, 2)),
     ):
-        with pytest.raises(lwd.InputError, match=message):
+        with pytest.raises(lwd.InputError, match=says(facts)):
             place(*arguments, Flow(data, schedule, LAYOUT, (1, 1)))
     field = torch.zeros_like
     for grid in ((0, 1, 0.5), (0.1, 1), (0,), (0, float("nan"), 1)):
-        with pytest.raises(lwd.InputError, match="increasing times from 0 to 1"):
+        with pytest.raises(lwd.InputError, match=says("grid")):
             lwd.solve(lambda z, _: field(z), torch.zeros(1, 1), "euler", grid=grid)
-    with pytest.raises(lwd.InputError, match="pass one of them"):
+    with pytest.raises(lwd.InputError, match=says("grid", "steps")):
         lwd.solve(lambda z, _: field(z), torch.zeros(1, 1), "euler", grid=(0, 1), steps=3)
     assert field_breakpoints(data, schedule) == schedule.breakpoints

@@ -4,6 +4,7 @@ import pytest
 
 from lwd.errors import InputError
 from lwd.training.config import config_from_dict, load_config, preset_names, weak_partner, with_changes
+from messages import says
 
 
 @pytest.mark.parametrize("name", preset_names())
@@ -27,7 +28,7 @@ def test_the_papers_model_has_the_papers_numbers():
     assert (config.run.batch, config.run.tau, o.decay) == (256, "uniform", "constant")
     p = config.probe
     assert (p.steps, p.kinetic, p.rho_lr, p.burn_in, p.degree) == (10_000, 0.04, 0.01, 5000, 4)
-    assert config.expected["unguided FID by steps"][400_000] == 2.87
+    assert config.expected["unguided FID by steps"]["400000"] == 2.87
 
 
 def test_a_base_is_inherited_and_changes_win():
@@ -48,31 +49,31 @@ def test_a_weak_partner_shares_everything_but_size_and_length(name):
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "facts"),
     [
-        ("run.bach=3", r"no setting run\.bach; known: .*did you mean 'batch'"),
-        ("runs.batch=3", r"no setting runs; .*did you mean 'run'"),
-        ("run.batch", "section.key=value"),
-        ("run.batch=many", "run.batch is a whole number, got 'many'"),
-        ("run.batch=1.5", "whole number"),
-        ("run.batch=0", "run.batch must be > 0"),
-        ("run.seed=-1", "run.seed must be >= 0"),
-        ("run.seed=99999999999999999999", "below 2"),
-        ("optimizer.beta1=2", r"optimizer.beta1 must be in \[0, 1\)"),
-        ("optimizer.lr=fast", "optimizer.lr is a number"),
-        ("optimizer.lr=.nan", "number"),
-        ("optimizer.ema=1", r"in \[0, 1\)"),
-        ("run.tau=cosine", "one of uniform, logit-normal"),
-        ("run.flip=3", "true or false"),
-        ("objective.weights=3", "a table"),
-        ("objective.align=1", "network.tap=2"),
-        ("run.accumulate=3", "not a multiple"),
-        ("run.batch={", "not YAML"),
-        ("name.x=3", "not a section|is a text|is text|text"),
+        ("run.bach=3", ("run.bach", "batch")),
+        ("runs.batch=3", ("runs", "run")),
+        ("run.batch", "'run.batch'"),
+        ("run.batch=many", ("run.batch", "many")),
+        ("run.batch=1.5", ("run.batch", 1.5)),
+        ("run.batch=0", ("run.batch", 0)),
+        ("run.seed=-1", ("run.seed", -1)),
+        ("run.seed=99999999999999999999", ("run.seed", "99999999999999999999")),
+        ("optimizer.beta1=2", ("optimizer.beta1", 2)),
+        ("optimizer.lr=fast", ("optimizer.lr", "fast")),
+        ("optimizer.lr=.nan", ("optimizer.lr", "nan")),
+        ("optimizer.ema=1", ("optimizer.ema", 1)),
+        ("run.tau=cosine", ("run.tau", "cosine", "uniform", "logit-normal")),
+        ("run.flip=3", ("run.flip", 3)),
+        ("objective.weights=3", ("objective.weights", 3)),
+        ("objective.align=1", ("objective.align", "network.tap")),
+        ("run.accumulate=3", ("run.accumulate", 3)),
+        ("run.batch={", ("run.batch", "YAML")),
+        ("name.x=3", "name"),
     ],
 )
-def test_mistakes_are_named(change, words):
-    with pytest.raises(InputError, match=words):
+def test_mistakes_are_named(change, facts):
+    with pytest.raises(InputError, match=says(facts)):
         load_config("", [change])
 
 
@@ -82,12 +83,12 @@ def test_presets_from_files(tmp_path):
     assert load_config(str(mine)).run.batch == 7
     assert load_config(str(mine)).network.patch == 2
     mine.write_text(f"base: {mine}\n")
-    with pytest.raises(InputError, match="circle"):
+    with pytest.raises(InputError, match=says("mine.yaml")):
         load_config(str(mine))
     mine.write_text("- a\n")
-    with pytest.raises(InputError, match="sections"):
+    with pytest.raises(InputError, match=says("mine.yaml")):
         load_config(str(mine))
-    with pytest.raises(InputError, match="did you mean 'lwd-xl'"):
+    with pytest.raises(InputError, match=says("lwd-xk", "lwd-xl")):
         load_config("lwd-xk")
-    with pytest.raises(InputError, match="weak partner"):
+    with pytest.raises(InputError, match=says("mine", "lwd-xl")):
         weak_partner("mine")

