@@ -62,7 +62,9 @@ def probe(
     data = open_data(data, config)
     schedule = schedule or starting_schedule(data.layout.names, p.degree, p.start)
     schedule = schedule.to(devices.device)
-    objective = FlowObjective(data.layout, o.weights, o.reduction, o.weight_gradient, kinetic=p.kinetic)
+    objective = FlowObjective(
+        data.layout, o.weights, o.reduction, o.weight_gradient, p.kinetic, kinetic_average=o.kinetic_average
+    )
     rho = RhoProbe(schedule, p.rho_lr, p.burn_in)
     task = Task(options.network or build_network(config, data), objective, schedule, rho)
     outcome = Trainer(config, data, out, task, options).run()
@@ -71,7 +73,12 @@ def probe(
     frozen, verdict = rho.finish()
     if devices.main:
         about = {"by": "lwd probe", "method": "joint", "lambda": p.kinetic, "reduction": o.reduction}
-        about |= {"weights": objective.weights, "weight_gradient": o.weight_gradient, "steps": p.steps}
+        about |= {
+            "kinetic_average": o.kinetic_average,
+            "weights": objective.weights,
+            "weight_gradient": o.weight_gradient,
+            "steps": p.steps,
+        }
         about |= {"burn_in": p.burn_in, "start": p.start, "data": data.fingerprint, "seed": config.run.seed}
         about |= {"versions": versions(), "verdict": asdict(verdict) | {"text": str(verdict)}}
         _write(Path(out), frozen, rho, about)

@@ -70,6 +70,8 @@ class LambdaPathFile(FileRecord):
     """Weights of the groups."""
     reduction: str
     """Average over channels or groups."""
+    kinetic_average: str = "groups"
+    """Average of the energies: as the reduction, or over each group's channels (files of version 0.1)."""
     weight_gradient: str = "exact"
     """How the rate correction counts."""
     surfaces: Any

@@ -11,7 +11,7 @@ class PathSettings(Record):
     """Which lambdas to solve for, and by which rule to choose one."""
 
     lambdas: Annotated[tuple[Annotated[float, Field(ge=0)], ...], Field(min_length=1)] = tuple(
-        round(10 ** (-3.5 + k / 5), 6) for k in range(16)
+        round(10 ** (-3.4 + k / 5), 6) for k in range(16)
     )
     """Weights of the kinetic energy."""
     steps: Annotated[int, Field(ge=1)] | None = None

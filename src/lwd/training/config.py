@@ -62,6 +62,8 @@ class ObjectiveSettings(Record):
     """Average over all channels (the paper), or over each group's own."""
     weight_gradient: Literal["exact", "stop", "none"] = "exact"
     """How the rate correction teaches the schedule; "none" switches the correction off (SFD's own loss)."""
+    kinetic_average: Literal["reduction", "groups"] = "reduction"
+    """Average energies as the reduction does, or over each group's channels (the scale of lambda before version 0.2)."""
     cosine: NotNegative = 1.0
     """Weight of the cosine-direction loss."""
     align: NotNegative = 0.0

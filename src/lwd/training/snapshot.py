@@ -23,6 +23,10 @@ FREE = {
 """Settings that may change when a run is continued: how long, and how it computes (precision: its rounding)."""
 
 
+EARLIER = {"objective.kinetic_average": "groups"}
+"""What a run did before a setting existed."""
+
+
 def of_network(
     names: Sequence[str], weights: Sequence[Tensor], optimizer: torch.optim.Optimizer, keep: bool = True
 ) -> dict[str, Tensor]:
@@ -119,7 +123,9 @@ def differences(old: Mapping[str, Any], config: Config, probe: bool) -> list[str
     changed, mine = [], config.to_dict()
     for section in ("network", "objective", "optimizer", "run", *(("probe",) if probe else ())):
         for key, value in mine[section].items():
-            before = dict(old.get(section, {})).get(key, value)
+            before = dict(old.get(section, {})).get(key, EARLIER.get(f"{section}.{key}", value))
+            if key == "kinetic_average" and (not probe or config.objective.reduction == "groups"):
+                continue  # no energies, or the same under both
             if key not in FREE.get(section, "").split() and before != value:
                 changed.append(f"{section}.{key} ({before} -> {value})")
     steps = dict(old.get("run", {})).get("steps")
