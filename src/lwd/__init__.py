@@ -9,11 +9,13 @@ if TYPE_CHECKING:
     from lwd.checkpoints.directory import Checkpoint, load, save
     from lwd.errors import InputError, SolveError
     from lwd.evaluation.evaluate import evaluate
+    from lwd.evaluation.settings import EvaluateSettings
     from lwd.groups import Group, Layout
     from lwd.guidance import AutoGuidance, ClassifierFree
     from lwd.latents.encode import Encoders, encode
     from lwd.latents.memory import MemoryReader
     from lwd.latents.reader import LatentReader
+    from lwd.latents.settings import EncodeSettings
     from lwd.latents.statistics import Statistics
     from lwd.models.exact import Gaussian, GaussianMixture
     from lwd.models.lightningdit import LightningDiT, LightningDiTConfig
@@ -57,6 +59,7 @@ _MODULES = {
     "latents.encode": ("Encoders", "encode"),
     "latents.memory": ("MemoryReader",),
     "latents.reader": ("LatentReader",),
+    "latents.settings": ("EncodeSettings",),
     "latents.statistics": ("Statistics",),
     "checkpoints.directory": ("Checkpoint", "load", "save"),
     "training.config": ("Config", "load_config"),
@@ -67,6 +70,7 @@ _MODULES = {
     "probing.sweep": ("sweep",),
     "sampling.pipeline": ("LWDPipeline",),
     "evaluation.evaluate": ("evaluate",),
+    "evaluation.settings": ("EvaluateSettings",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -77,7 +81,9 @@ __all__ = [
     "Checkpoint",
     "ClassifierFree",
     "Config",
+    "EncodeSettings",
     "Encoders",
+    "EvaluateSettings",
     "FlowObjective",
     "Gaussian",
     "GaussianMixture",

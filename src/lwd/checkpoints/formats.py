@@ -20,6 +20,3 @@ class ModelFile(FileRecord):
     """Where the weights come from; `classes` names the classes; `any_schedule` marks a surface probe's network."""
 
     what: ClassVar[str] = "a model"
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"format": self.format, "version": self.version, "architecture": self.architecture} | super().to_dict()

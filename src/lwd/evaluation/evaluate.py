@@ -46,6 +46,15 @@ def evaluate(
 
     out: by default evaluation.json beside the samples, where these are a directory of `lwd sample`.
     progress(title, total) is asked for a function that takes how many images were looked at.
+
+    Example:
+        >>> import numpy as np
+        >>> noise = np.random.default_rng(0).integers(0, 256, (100, 28, 28, 3), np.uint8)
+        >>> np.savez("noise.npz", arr_0=noise)
+        >>> settings = lwd.EvaluateSettings(encoder="fashion", skip_inception=True)
+        >>> scores, path = lwd.evaluate("noise.npz", "fashion/test", settings, out="noise.json")
+        >>> sorted(scores.metrics)
+        ['coverage', 'density', 'frechet', 'kid', 'precision', 'recall']
     """
     where = choose_device(device)
     pictures, other = open_pictures(samples), open_pictures(reference, settings.size)

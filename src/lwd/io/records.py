@@ -108,9 +108,9 @@ class FileRecord(Record):
         return cls.parse(value, where)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values, ready for JSON; optional keys that have their default are left out."""
-        kept = self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-        return {"format": self.format, "version": self.version} | kept
+        """As plain values, ready for JSON; optional keys that are empty are left out."""
+        empty = {n for n, f in type(self).model_fields.items() if not f.is_required() and _is_empty(getattr(self, n))}
+        return self.model_dump(mode="json", by_alias=True, exclude=empty)
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the file atomically."""
@@ -139,6 +139,10 @@ def explain(error: ValidationError, kind: type[BaseModel]) -> tuple[str, str]:
         return f"{where} is {WANTED[code]}, got {given}", argument
     message = problem["msg"]
     return f"{where}: {message[0].lower()}{message[1:]}, got {given}", argument
+
+
+def _is_empty(value: Any) -> bool:
+    return value is None or (isinstance(value, str | list | dict) and not value)
 
 
 def _short(value: Any) -> str:
