@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lwd.checkpoints.formats import ModelFile
+from lwd.checkpoints.formats import ModelFile, SamplingDefaults
 from lwd.compute.devices import choose_device
 from lwd.errors import InputError
 from lwd.groups import Layout
@@ -31,6 +31,8 @@ class Checkpoint:
     statistics: Statistics | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
     """Where the weights come from; under "schedule", how the schedule was found."""
+    sampling: SamplingDefaults | None = None
+    """How the model is meant to be sampled."""
 
     def __post_init__(self) -> None:
         if self.schedule.groups != self.layout.names:
@@ -94,6 +96,7 @@ def write_checkpoint(
     schedule: Schedule,
     statistics: Statistics | None,
     provenance: Mapping[str, Any] | None = None,
+    sampling: SamplingDefaults | None = None,
 ) -> None:
     """Fill an existing directory with config.json, model.safetensors, schedule.json and statistics.json."""
     about = dict(provenance or {})
@@ -101,7 +104,7 @@ def write_checkpoint(
     save_schedule(schedule, directory / "schedule.json", about.pop("schedule", None))
     if statistics is not None:
         save_statistics(statistics, directory / "statistics.json")
-    ModelFile(network=config.to_dict(), provenance=about).write(directory / "config.json")
+    ModelFile(network=config.to_dict(), sampling=sampling, provenance=about).write(directory / "config.json")
 
 
 def save(checkpoint: Checkpoint, directory: str | os.PathLike[str], replace: bool = False) -> None:
@@ -113,7 +116,7 @@ def save(checkpoint: Checkpoint, directory: str | os.PathLike[str], replace: boo
 def write_into(directory: Path, checkpoint: Checkpoint) -> None:
     """Fill an existing directory with a checkpoint's files."""
     c = checkpoint
-    write_checkpoint(directory, c.config, c.velocity.state_dict(), c.schedule, c.statistics, c.provenance)
+    write_checkpoint(directory, c.config, c.velocity.state_dict(), c.schedule, c.statistics, c.provenance, c.sampling)
 
 
 def locate(directory: str | os.PathLike[str]) -> Path:
@@ -157,6 +160,7 @@ def load(
         load_schedule(schedule),
         load_statistics(statistics) if statistics.exists() else None,
         provenance,
+        record.sampling,
     )
 
 

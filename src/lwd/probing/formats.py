@@ -35,6 +35,8 @@ class SweepLine(Record):
     """Movement over the last fifth of the steps."""
     departure: float
     """Distance from all groups running together."""
+    travelled: float | None = None
+    """Distance from where the curve started."""
 
 
 class SweepFile(FileRecord):

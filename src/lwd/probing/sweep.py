@@ -54,21 +54,29 @@ def sweep(
         schedule = load_schedule(folder / SCHEDULE)
         assert isinstance(schedule, Learnable)
         found = read_provenance(folder / SCHEDULE).get("verdict", {})
-        numbers = {key: found[key] for key in ("word", "distance", "moved", "departure") if key in found}
-        rows.append(SweepRow(kinetic, schedule, Verdict(**numbers) if len(numbers) == 4 else judge(schedule)))
+        numbers = {key: found[key] for key in ("word", "distance", "moved", "departure", "travelled") if key in found}
+        rows.append(SweepRow(kinetic, schedule, Verdict(**numbers) if len(numbers) >= 4 else judge(schedule)))
     if devices.main:
         _write(out, rows)
     return rows, True
 
 
 def weakest_stable(rows: Sequence[SweepRow]) -> float | None:
-    """The paper's rule: the smallest lambda whose curve did not collapse, and above which none did."""
+    """The paper's rule: the smallest lambda whose curve is stable, and above which none collapsed.
+
+    A curve that still moves is neither: it is passed over, and a smaller lambda may only follow if it has converged.
+    """
     stable = None
     for row in sorted(rows, key=lambda row: -row.kinetic):
         if row.verdict.word == "collapsed":
             break
-        stable = row.kinetic
+        stable = row.kinetic if row.verdict.word == "converged" else stable
     return stable
+
+
+def still_moving(rows: Sequence[SweepRow]) -> list[float]:
+    """lambdas whose curves have not settled."""
+    return [row.kinetic for row in rows if row.verdict.word == "moving"]
 
 
 def _is_done(folder: Path, config: Config, data: str) -> bool:

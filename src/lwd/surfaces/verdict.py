@@ -23,6 +23,8 @@ class Verdict:
     """None where there was no history: a curve that was solved for."""
     departure: float
     """How far the curve is from all groups running together."""
+    travelled: float | None = None
+    """How far the curve is from where it started; None where there was no history."""
 
     def __str__(self) -> str:
         if self.word == "collapsed":
@@ -35,7 +37,13 @@ class Verdict:
             return f"still moving: it moved {self.moved:.3f} in the last fifth of the steps: run longer ({where})"
         if self.moved is None:
             return f"stable: {where}"
-        return f"converged: it moved {self.moved:.3f} in the last fifth of the steps ({where})"
+        text = f"converged: it moved {self.moved:.3f} in the last fifth of the steps ({where})"
+        if self.travelled is None or self.travelled >= STILL:
+            return text
+        return (
+            f"{text}; it ended within {STILL} of where it started, which may be a local minimum: try other starts "
+            "(0, 0.3, 0.9), or a surface probe"
+        )
 
 
 def judge(schedule: Learnable, history: tuple[list[int], Tensor] | None = None, points: int = 101) -> Verdict:
@@ -47,11 +55,12 @@ def judge(schedule: Learnable, history: tuple[list[int], Tensor] | None = None, 
     gaps = (curve - edges).abs().amax(1).amin(0)
     learned = [i for i, name in enumerate(schedule.groups) if name != getattr(schedule, "lead", None)]
     distance = float(gaps[learned].min())
-    moved = None
+    moved = travelled = None
     if history is not None and history[0]:
         steps, curves = history
         late = [i for i, step in enumerate(steps) if step >= 0.8 * steps[-1]]
         moved = float((curves[late] - curves[-1]).abs().max())
+        travelled = float((curve - curves[0]).abs().max())
     departure = float((curve - tau[:, None]).abs().max())
     word = "collapsed" if distance < COLLAPSE else "moving" if moved and moved > STILL else "converged"
-    return Verdict(word, distance, moved, departure)
+    return Verdict(word, distance, moved, departure, travelled)

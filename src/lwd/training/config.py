@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BeforeValidator, Field, model_validator
 
+from lwd.checkpoints.formats import SamplingDefaults
 from lwd.errors import InputError, nearest
 from lwd.io.records import Record
 
@@ -63,7 +64,7 @@ class ObjectiveSettings(Record):
     weight_gradient: Literal["exact", "stop", "none"] = "exact"
     """How the rate correction teaches the schedule; "none" switches the correction off (SFD's own loss)."""
     kinetic_average: Literal["reduction", "groups"] = "reduction"
-    """Average energies as the reduction does, or over each group's channels (the scale of lambda before version 0.2)."""
+    """Average energies as the reduction does, or over each group's channels (lambda's scale before version 0.2)."""
     cosine: NotNegative = 1.0
     """Weight of the cosine-direction loss."""
     align: NotNegative = 0.0
@@ -121,7 +122,9 @@ class RunSettings(Record):
     keep_last: Count = 3
     """Checkpoints to keep."""
     keep_every: CountOrNone = 0
-    """Also keep the checkpoint of every so many steps for good; 0 = none."""
+    """Also keep the averaged weights of every so many steps for good, in kept/; 0 = none."""
+    keep_at: tuple[Count, ...] = ()
+    """Also keep the averaged weights of these steps for good, in kept/."""
     sample_every: CountOrNone = 0
     """Draw a grid of samples every so many steps; 0 = never."""
     max_bad: Count = 10
@@ -145,10 +148,16 @@ class ProbeSettings(Record):
     """Highest power of the polynomial rate."""
     start: Share = 0.0
     """Where rho starts: 0 = the identity, towards 1 = the collapsed curve."""
+    starts: tuple[Share, ...] = ()
+    """Several starts: a joint probe from each, of which the one with the lowest objective is kept."""
     points: Count = 11
     """Surface probe: grid points along each clock."""
     samples: Count = 384
     """Surface probe: images at each point."""
+
+
+class SamplingSettings(SamplingDefaults):
+    """How the trained model is sampled, kept in its checkpoints; `lwd sample` uses it unless told otherwise."""
 
 
 class Config(Record):
@@ -162,11 +171,16 @@ class Config(Record):
     """The FID that the run should reach, by steps, and where the number comes from."""
     schedule: str = ""
     """A schedule's name or file; a probe needs none."""
+    groups: tuple[str, ...] = ()
+    """Groups to read, in channel order; empty: all that the data have."""
+    budgets: dict[str, Any] = Field(default_factory=dict)
+    """Settings by training budget, chosen as PRESET@BUDGET."""
     network: NetworkSettings = NetworkSettings()
     objective: ObjectiveSettings = ObjectiveSettings()
     optimizer: OptimizerSettings = OptimizerSettings()
     run: RunSettings = RunSettings()
     probe: ProbeSettings = ProbeSettings()
+    sampling: SamplingSettings = SamplingSettings()
 
     @model_validator(mode="after")
     def _fits_together(self) -> "Config":
@@ -185,16 +199,25 @@ def preset_names() -> tuple[str, ...]:
 
 def weak_partner(preset: str) -> str:
     """The preset of the weak model that guides this one."""
-    known = {"lwd-xl": "lwd-b-weak", "lwd-xxl": "lwd-b-weak", "sfd-xl": "sfd-b-weak", "sync-xl": "sync-b-weak"}
-    known |= {name: f"{name.removesuffix('-small')}-weak" for name in ("cifar-small", "fashion-small")}
-    if preset not in known:
+    partner = load_config(preset).sampling.guide if preset else ""
+    if not partner:
+        known = [name for name in preset_names() if load_config(name).sampling.guide]
         raise InputError(f"the preset {preset!r} has no weak partner; {nearest(preset, known)}", argument="weak")
-    return known[preset]
+    return partner
 
 
 def load_config(preset: str = "", changes: Sequence[str] = ()) -> Config:
-    """A preset by name (`lwd-xl`) or path of a YAML file, with `section.key=value` changes on top."""
+    """A preset by name (`lwd-xl`) or path of a YAML file, with `section.key=value` changes on top.
+
+    `lwd-xl@3m` is the preset at one of its budgets.
+    """
+    preset, _, budget = preset.partition("@") if not Path(preset).is_file() else (preset, "", "")
     value = {"name": Path(preset).stem} | _preset(preset, ()) if preset else {}
+    if budget:
+        budgets = value.get("budgets", {})
+        if budget not in budgets:
+            raise InputError(f"{preset} has no budget {budget!r}; {nearest(budget, budgets)}", argument="preset")
+        value = _merge(value, budgets[budget]) | {"name": f"{value['name']}@{budget}"}
     for change in changes:
         key, separator, text = change.partition("=")
         if not separator:
@@ -243,7 +266,7 @@ def _preset(name: str, seen: tuple[str, ...]) -> dict[str, Any]:
 def _merge(base: dict[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for key, value in top.items():
-        both = isinstance(value, Mapping) and isinstance(base.get(key), Mapping) and key != "expected"
+        both = isinstance(value, Mapping) and isinstance(base.get(key), Mapping) and key not in ("expected", "budgets")
         merged[key] = _merge(base[key], value) if both else value
     return merged
 

@@ -15,10 +15,10 @@ from lwd.training.state import Saved
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 FREE = {
-    "run": "steps accumulate precision parallel log_every save_every keep_last keep_every sample_every max_bad "
+    "run": "steps accumulate precision parallel log_every save_every keep_last keep_every keep_at sample_every max_bad "
     "max_rollbacks",
     "network": "recompute compile",
-    "probe": "steps points samples",
+    "probe": "steps points samples starts",
 }
 """Settings that may change when a run is continued: how long, and how it computes (precision: its rounding)."""
 

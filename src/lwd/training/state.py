@@ -95,14 +95,26 @@ def read(path: Path, verify: bool = True) -> Saved:
     return Saved(path, state, read_safetensors(path / TENSORS), read_safetensors(path / MODEL))
 
 
-def prune(folder: Path, keep_last: int, keep_every: int) -> None:
-    """Remove old checkpoints: the last `keep_last` stay, and every one at a multiple of `keep_every`."""
-    kept = (folder / LATEST).read_text(errors="replace").strip() if (folder / LATEST).exists() else ""
+def keep_model(path: Path, folder: Path) -> None:
+    """Keep a checkpoint's model directory for good, without the optimizer's state: a fifth of its size."""
+    target = folder / path.name
+    if target.exists():
+        return
+    with atomic_directory(target) as aside:
+        for file in sorted(path.iterdir()):
+            if file.name not in (STATE, TENSORS):
+                shutil.copyfile(file, aside / file.name)
+
+
+def prune(folder: Path, keep_last: int, kept: Path, is_kept: Callable[[int], bool]) -> None:
+    """Remove all but the last `keep_last` checkpoints; models that are kept for good are in `kept` first."""
+    latest = (folder / LATEST).read_text(errors="replace").strip() if (folder / LATEST).exists() else ""
     for path in sorted((p for p in folder.glob("[0-9]*") if p.name.isdecimal()), reverse=True)[keep_last:]:
-        if path.name == kept:
+        if path.name == latest:
             continue
-        if not keep_every or int(path.name) % keep_every or int(path.name) == 0:
-            shutil.rmtree(path, ignore_errors=True)
+        if is_kept(int(path.name)):  # saved by an earlier version, or just before a kill
+            keep_model(path, kept)
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def sweep(folder: Path) -> None:

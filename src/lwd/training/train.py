@@ -57,7 +57,13 @@ def train(
         )
     schedule = parse_schedule(config.schedule, data.layout.names)
     if isinstance(schedule, Learnable):
-        schedule = schedule.freeze().to(devices.device)
+        if not schedule.frozen:
+            raise InputError(
+                f"{config.schedule!r} names a family, not a learned curve: it would train the identity; learn one with "
+                "a probe, or use synchronous",
+                argument="schedule",
+            )
+        schedule = schedule.to(devices.device)
     o = config.objective
     objective = FlowObjective(data.layout, o.weights, o.reduction, o.weight_gradient, cosine=o.cosine, align=o.align)
     if not o.align:  # a projector that nothing trains would only be carried along
@@ -77,7 +83,7 @@ def open_data(data: Data, config: Config, groups: Sequence[str] | None = None) -
     if not isinstance(data, str | os.PathLike):
         return data
     try:
-        return LatentReader(data, groups=groups, features=config.objective.align > 0)
+        return LatentReader(data, groups=groups or config.groups or None, features=config.objective.align > 0)
     except InputError as error:
         if FEATURES not in str(error):
             raise

@@ -37,7 +37,7 @@ from lwd.training.journal import Averages, Journal
 from lwd.training.task import RunOptions, Task, prepare
 from lwd.version import __version__
 
-CHECKPOINTS = "checkpoints"
+CHECKPOINTS, KEPT = "checkpoints", "kept"
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,12 @@ class Trainer:
     def _is_due(self) -> bool:
         run = self.config.run
         every = (run.save_every, *((run.sample_every,) if run.sample_every else ()))
-        return self.step == run.steps or any(self.step % number == 0 for number in every)
+        return self.step == run.steps or self.step in run.keep_at or any(self.step % n == 0 for n in every)
+
+    def is_kept(self, step: int) -> bool:
+        """Whether the averaged weights of a step are kept for good."""
+        run = self.config.run
+        return step in run.keep_at or bool(step and run.keep_every and step % run.keep_every == 0)
 
     def advance(self) -> None:
         """One step: forward and backward over all parts, then the optimizer, unless something is not finite."""
@@ -268,10 +273,14 @@ class Trainer:
                     record = {"step": self.step} | self.provenance
                     curve = self.schedule or Synchronous(self.data.layout.names)
                     record |= {"any_schedule": True} if self.schedule is None else {}
-                    write_checkpoint(aside, self.inner.config, average, curve, self.data.statistics, record)
+                    write_checkpoint(
+                        aside, self.inner.config, average, curve, self.data.statistics, record, self.config.sampling
+                    )
                 else:
                     write_safetensors(aside / state.MODEL, average)
-            state.prune(folder, self.config.run.keep_last, self.config.run.keep_every)
+            if self.is_kept(self.step):
+                state.keep_model(folder / f"{self.step:08}", self.out / KEPT)
+            state.prune(folder, self.config.run.keep_last, self.out / KEPT, self.is_kept)
             if self.options.after_save is not None:
                 self.options.after_save(folder / f"{self.step:08}", self.step)
         self.devices.wait()
