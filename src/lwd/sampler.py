@@ -70,7 +70,7 @@ def sample(
     labels: int | Sequence[int] | Tensor = 0,
     **settings: Any,
 ) -> Solution:
-    """Draw one sample per seed: integrate from noise at tau = 0 to data at tau = 1 along `schedule` (Eq. inference-ode).
+    """Draw one sample per seed: from noise at tau = 0 to data at tau = 1 along `schedule` (Eq. inference-ode).
 
     The noise of a seed is the same for any batch size, order and device. labels: one for all, or one per seed.
     settings: fields of `SampleOptions` (size, device, ...) and `SolverSettings` (method, steps, rtol, ...).

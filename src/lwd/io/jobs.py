@@ -12,7 +12,7 @@ from lwd.io.files import changes, read_json, write_json
 
 
 def process() -> tuple[int, int]:
-    """Return this process's rank and the number of processes, as set by torchrun and accelerate ($RANK, $WORLD_SIZE)."""
+    """Return the rank of this process and the number of processes ($RANK, $WORLD_SIZE: torchrun, accelerate)."""
     rank, world = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1")
     if not (rank.isdecimal() and world.isdecimal() and int(rank) < int(world)):
         raise InputError(f"RANK must be below WORLD_SIZE, got {rank!r} and {world!r}; use torchrun, or unset both")

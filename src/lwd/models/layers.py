@@ -187,7 +187,7 @@ def position_table(height: int, width: int, channels: int) -> Tensor:
 
 
 def rotary_table(height: int, width: int, head: int) -> tuple[Tensor, Tensor]:
-    """Cosines and sines (height * width, head / 2): the first half of the pairs rotates by row, the second by column."""
+    """Cosines and sines (height * width, head / 2): half of the pairs rotate by row, the other half by column."""
     quarter = head // 4
     omega = 1 / MAX_PERIOD ** (torch.arange(quarter, dtype=torch.float32) * 2 / (head // 2))
     by_row = torch.arange(height, dtype=torch.float32)[:, None, None] * omega

@@ -95,7 +95,7 @@ def _word_polynomial(argument: str, groups: tuple[str, ...], lead: str | None) -
 
 
 def parse_family(text: str, groups: Sequence[str]) -> Learnable:
-    """Build a family of curves at its identity: `polynomial`, `bernstein` (convex) or `monotone`, also with `:DEGREE`."""
+    """Build a family of curves at the identity: `polynomial`, `bernstein` (convex), `monotone`, each with `:DEGREE`."""
     word, _, argument = text.partition(":")
     families = ("polynomial", "bernstein", "monotone")
     if word not in families:

@@ -69,7 +69,7 @@ class Learnable(nn.Module, Schedule):
         return not self.rho.requires_grad
 
     def extreme(self) -> Self:
-        """The edge of the family, with all weight on the last basis curve: without a regulariser, curves collapse to it."""
+        """The edge of the family, all weight on the last basis curve: without a regulariser, curves collapse to it."""
         return self._pure(-1)
 
     def extremes(self) -> tuple[Self, ...]:
