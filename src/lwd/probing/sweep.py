@@ -39,14 +39,14 @@ def sweep(
     options: RunOptions | None = None,
     on_probe: Callable[[float], OnStep | None] | None = None,
 ) -> tuple[list[SweepRow], bool]:
-    """A probe for each lambda (finished ones are kept); the rows, and whether all are finished."""
+    """Run a probe for each lambda, unless it is finished; returns the rows, and whether all probes are finished."""
     options, devices = prepare(options, config)
     data = open_data(data, config)
     out, rows = Path(out), list[SweepRow]()
     for kinetic in sorted(set(kinetics)):
         folder = out / f"lambda-{kinetic:g}"
         one = with_changes(config, probe={"kinetic": kinetic})
-        # The main process looks; the others must not see a directory in another state.
+        # Only the main process checks: others might see the directory in another state.
         if not devices.from_main(_is_done(folder, one, data.fingerprint) if devices.main else 0):
             on_step = on_probe(kinetic) if on_probe else options.on_step
             if not probe(one, data, folder, replace(options, on_step=on_step)).outcome.finished:
@@ -80,7 +80,7 @@ def still_moving(rows: Sequence[SweepRow]) -> list[float]:
 
 
 def _is_done(folder: Path, config: Config, data: str) -> bool:
-    """Whether a probe is there; one of other data or settings is refused, not reused."""
+    """Whether a probe is finished; an error if it has other data or settings."""
     if not (folder / SCHEDULE).exists():
         return False
     about = RunFile.parse(read_json(folder / "run.json"), str(folder / "run.json"))
