@@ -86,7 +86,7 @@ def draw_curves(axes: Axes, schedules: Mapping[str, Schedule], lead: int) -> Non
 
 
 def plot_path(path: LambdaPath) -> Figure:
-    """Draw curves coloured by lambda; objective, its terms and the floor over lambda; and the predicted error, if any."""
+    """Draw curves coloured by lambda; objective, its terms and the floor over lambda; the predicted error, if any."""
     points = [point for point in path.points if point.kinetic > 0]
     if not points:
         raise InputError("a figure of the path needs a lambda > 0", argument="lambdas")
