@@ -63,7 +63,8 @@ class Trainer:
         self.parts = config.run.accumulate
         if config.run.batch % (self.devices.world * self.parts):
             raise InputError(
-                f"run.batch {config.run.batch} cannot be divided by {self.devices.world} processes x {self.parts} parts",
+                f"run.batch must be a multiple of {self.devices.world} processes x {self.parts} parts, "
+                f"got {config.run.batch}",
                 argument="run.batch",
             )
         self._prepare_folder(self.inner)
