@@ -62,7 +62,7 @@ def run_probe(arguments: argparse.Namespace) -> int:
     for name in ("points", "samples"):
         if getattr(arguments, name) is not None:
             raise InputError(f"--{name} has no effect on a joint probe; add --method surface")
-    arguments.set += QUIET
+    arguments.set += FLOW_ONLY
     if arguments.starts is not None:
         arguments.starts = parse_numbers(arguments.starts, "starts")
     config, data, devices = prepared(arguments, SHORTS)
