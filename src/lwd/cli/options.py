@@ -61,9 +61,7 @@ def parse_grid(text: str) -> tuple[int, int]:
     """`8x16` -> (8, 16)."""
     rows, _, columns = text.partition("x")
     if not (rows.isdecimal() and columns.isdecimal() and int(rows) and int(columns)):
-        raise InputError(
-            f"expected a grid such as 8x8, with at least 1 row and column, got {text!r}", argument="grid"
-        )
+        raise InputError(f"expected a grid such as 8x8, with at least 1 row and column, got {text!r}", argument="grid")
     return int(rows), int(columns)
 
 
