@@ -65,7 +65,7 @@ def main() -> None:
     networks, tensors = tools(arguments.resolution), from_uint8(torch.from_numpy(pixels))
     bare(networks, tensors[:BATCH])
     rounds = [(bare(networks, tensors), full(networks, source)) for _ in range(5)]
-    shares = sorted(alone / whole for alone, whole in rounds)
+    shares = sorted(alone / total for alone, total in rounds)
     print(
         f"bare loop: {len(pixels) / rounds[0][0]:.0f} images/s; lwd encode: {len(pixels) / rounds[0][1]:.0f} images/s"
     )
