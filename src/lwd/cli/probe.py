@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from lwd.cli.options import parse_numbers
 from lwd.cli.runs import Progress, add_run_options, interrupted, prepared
 from lwd.errors import InputError
 
@@ -11,6 +12,7 @@ SHORTS = {
     "steps": "probe.steps",
     "seed": "run.seed",
     "start": "probe.start",
+    "starts": "probe.starts",
     "kinetic": "probe.kinetic",
     "points": "probe.points",
     "samples": "probe.samples",
@@ -43,6 +45,7 @@ def add_parser(commands: Any) -> None:
     add("--points", type=int, metavar="N", help="grid points along each clock (surface only)")
     add("--samples", type=int, metavar="N", help="images at each point (surface only)")
     add("--kinetic", type=float, metavar="LAMBDA", help="weight of the kinetic energy (joint only)")
+    add("--starts", metavar="S1,S2,...", help="several starts, e.g. 0,0.3,0.9; keeps the lowest (joint only)")
     sweep.add_argument("--kinetic", required=True, metavar="L1,L2,...", help="the lambdas to probe")
     probe.set_defaults(run=run_probe)
     sweep.set_defaults(run=run_sweep)
@@ -60,7 +63,11 @@ def run_probe(arguments: argparse.Namespace) -> int:
         if getattr(arguments, name) is not None:
             raise InputError(f"--{name} has no effect on a joint probe; add --method surface")
     arguments.set += QUIET
+    if arguments.starts is not None:
+        arguments.starts = parse_numbers(arguments.starts, "starts")
     config, data, devices = prepared(arguments, SHORTS)
+    if config.probe.starts:
+        return _run_starts(arguments, config, data, devices)
     with Progress(config.probe.steps, devices.main, "probing") as progress:
         found = probe(config, data, arguments.out, RunOptions(devices, on_step=progress, wandb=arguments.wandb))
     if found.schedule is None or found.history is None:
@@ -72,13 +79,41 @@ def run_probe(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _run_starts(arguments: argparse.Namespace, config: Any, data: Any, devices: Any) -> int:
+    from lwd.probing.starts import probe_starts
+    from lwd.report.plots import save_figure
+    from lwd.report.runs import plot_probe
+    from lwd.training.task import RunOptions
+
+    bars: list[Progress] = []
+
+    def on_probe(start: float) -> Progress:
+        bars.append(Progress(config.probe.steps, devices.main, f"start {start:g}"))
+        return bars[-1]
+
+    options = RunOptions(devices, wandb=arguments.wandb)
+    found, values = probe_starts(config, data, arguments.out, options, on_probe)
+    for bar in bars:
+        bar.__exit__()
+    if found is None or found.schedule is None or found.history is None:
+        return interrupted(None, devices.main)
+    if devices.main:
+        out, best = Path(arguments.out), min(values, key=lambda start: values[start])
+        run = out / f"start-{best:g}"
+        save_figure(plot_probe(found.schedule, found.history, run, str(found.verdict)), out / "probe.png")
+        for start, value in values.items():
+            print(f"start {start:<5g} objective {value:.5f}" + ("   kept" if start == best else ""))
+        print(f"{found.verdict}\nschedule: {out}/schedule.json    picture: {out}/probe.png")
+    return 0
+
+
 def _run_surface(arguments: argparse.Namespace) -> int:
     from tqdm import tqdm
 
     from lwd.probing.surface import surface_probe, table_size
     from lwd.training.task import RunOptions
 
-    for name in ("kinetic", "start", "weight_gradient"):
+    for name in ("kinetic", "start", "starts", "weight_gradient"):
         if getattr(arguments, name) is not None:
             option = name.replace("_", "-")
             raise InputError(f"--{option} has no effect on a surface probe, which serves all; see lwd schedule fit")
@@ -98,7 +133,7 @@ def _run_surface(arguments: argparse.Namespace) -> int:
 
 
 def run_sweep(arguments: argparse.Namespace) -> int:
-    from lwd.probing.sweep import sweep, weakest_stable
+    from lwd.probing.sweep import still_moving, sweep, weakest_stable
     from lwd.report.plots import plot_schedules, save_figure
     from lwd.training.task import RunOptions
 
@@ -127,11 +162,14 @@ def run_sweep(arguments: argparse.Namespace) -> int:
         for row in rows:
             middle = float(row.schedule.times(0.5).min())
             print(f"lambda {row.kinetic:<8g} slowest clock at 0.5: {middle:.3f}   {row.verdict}")
-        best = weakest_stable(rows)
-        if best is None:
+        best, moving = weakest_stable(rows), still_moving(rows)
+        if all(row.verdict.word == "collapsed" for row in rows):
             print("every lambda collapsed; try larger ones")
+        elif best is None:
+            print("no lambda has a stable curve yet")
         else:
-            moving = any(row.kinetic == best and row.verdict.word == "moving" for row in rows)
-            print(f"weakest stable lambda: {best:g}" + (" (still moving: run longer to be sure)" if moving else ""))
+            print(f"weakest stable lambda: {best:g}")
+        if moving:
+            print(f"still moving, so neither stable nor collapsed: {', '.join(f'{k:g}' for k in moving)}; run longer")
         print(f"picture: {arguments.out}/sweep.png    numbers: {arguments.out}/sweep.json")
     return 0

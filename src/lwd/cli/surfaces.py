@@ -102,6 +102,7 @@ def _opened(a: argparse.Namespace) -> tuple[Any, Any, dict[str, Any]]:
     )
     about = {"by": f"lwd schedule {a.action}", "surfaces": provenance, "family": a.family}
     about |= {"weights": objective.weights, "reduction": objective.reduction, "weight_gradient": a.weight_gradient}
+    about["kinetic_average"] = objective.kinetic_average
     return smooth(table), objective, about
 
 

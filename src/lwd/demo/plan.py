@@ -29,7 +29,7 @@ class Plan(Record):
     points: int = 9
     """Of the surfaces, along each clock."""
     probe_images: int = 128
-    lambdas: tuple[float, ...] = (0.001, 0.002, 0.004, 0.008, 0.016, 0.03, 0.06, 0.12, 0.25)
+    lambdas: tuple[float, ...] = (0.0015, 0.003, 0.006, 0.012, 0.024, 0.045, 0.09, 0.18, 0.375)
     tolerance: float = 0.02
     joint_steps: int = 200
     train_steps: int = 250
@@ -68,7 +68,7 @@ QUICK = Plan(
     probe_steps=60,
     points=6,
     probe_images=64,
-    lambdas=(0.002, 0.016, 0.12),
+    lambdas=(0.003, 0.024, 0.18),
     joint_steps=40,
     train_steps=40,
     count=60,

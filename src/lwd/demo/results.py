@@ -108,7 +108,7 @@ def commands(out: Path) -> list[dict[str, str]]:
             "text": "the shipped model, trained longer",
         },
         {
-            "command": f"{lwd} schedule fit {name}/surface --family monotone --kinetic 0.004 --out mine.json",
+            "command": f"{lwd} schedule fit {name}/surface --family monotone --kinetic 0.006 --out mine.json",
             "text": "another family, another lambda, in seconds",
         },
         {

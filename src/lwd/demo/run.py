@@ -154,6 +154,7 @@ class _Demo:
             if path.chosen is None:  # every lambda collapsed: the strongest comes nearest to a usable curve
                 path = replace(path, chosen=path.points[-1])
             about = {"by": "lwd demo", "family": "polynomial", "weights": objective.weights, "reduction": reduction}
+            about["kinetic_average"] = objective.kinetic_average
             write_path(path, self.out / "path", about | rule_of(rule) | {"surfaces": digest})
 
     def _solved(self, digest: str) -> bool:

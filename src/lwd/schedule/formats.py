@@ -1,4 +1,4 @@
-"""The schedule file, one record for each kind."""
+"""The schedule file: one record per kind."""
 
 from typing import Any, ClassVar, Literal
 
@@ -11,7 +11,7 @@ from lwd.schedule.learned import Bernstein, Polynomial
 
 
 class ScheduleFile(FileRecord):
-    """A schedule: data, never code. Floats read back bit for bit."""
+    """A schedule: data, never code. Floats round-trip bit for bit."""
 
     format: Literal["lwd.schedule"] = "lwd.schedule"
     version: Literal[1] = 1
@@ -20,12 +20,12 @@ class ScheduleFile(FileRecord):
     groups: list[str]
     """Group names in channel order."""
     provenance: dict[str, Any] = Field(default_factory=dict)
-    """How the schedule was found; does not change the curve."""
+    """How the schedule was found; does not affect the curve."""
 
     what: ClassVar[str] = "a schedule"
 
     def build(self) -> Schedule:
-        """The schedule itself; learned ones come back frozen."""
+        """Build the schedule; learned ones are frozen."""
         raise NotImplementedError
 
 
@@ -45,18 +45,18 @@ class OffsetFile(ScheduleFile):
     lead: str
     """The group that leads."""
     delta: float
-    """How far it is ahead, in (0, 1)."""
+    """How far ahead it runs, in (0, 1)."""
 
     def build(self) -> Schedule:
         return Offset(self.delta, tuple(self.groups), self.lead)
 
 
 class CascadeFile(ScheduleFile):
-    """One group after the other."""
+    """One group after another."""
 
     kind: Literal["cascade"] = "cascade"
     order: list[str]
-    """The groups in the order in which they run."""
+    """The groups in the order they run."""
 
     def build(self) -> Schedule:
         return Cascade(tuple(self.groups), tuple(self.order))
@@ -69,7 +69,7 @@ class PiecewiseLinearFile(ScheduleFile):
     tau: list[float]
     """Increasing knots from 0 to 1."""
     times: dict[str, list[float]]
-    """For each group its non-decreasing times at the knots."""
+    """The non-decreasing times of each group at the knots."""
 
     def build(self) -> Schedule:
         return PiecewiseLinear(self.tau, self.times, groups=self.groups)
@@ -99,9 +99,9 @@ class BernsteinFile(ScheduleFile):
     degree: int
     """Number of increments."""
     convex: bool
-    """Whether the increments grow."""
+    """Whether the increments increase."""
     rho: dict[str, list[float]]
-    """As many numbers as increments for each group that is not the lead."""
+    """`degree` numbers for each group that is not the lead."""
 
     def build(self) -> Schedule:
         return Bernstein(self.rho, groups=self.groups, lead=self.lead, degree=self.degree, convex=self.convex).freeze()

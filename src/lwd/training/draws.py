@@ -1,4 +1,4 @@
-"""The randomness of a training step, as a function of (seed, attempt, step, index in the global batch) alone."""
+"""The random draws of a training step, which depend only on (seed, attempt, step, index in the global batch)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,16 +13,16 @@ from lwd.schedule.base import Schedule
 
 @dataclass(frozen=True)
 class Draws:
-    """tau (b,) float64, noise (b, c, ...) float32, and whose label is dropped (b,)."""
+    """tau (b,) float64, noise (b, c, ...) float32, and which labels are dropped (b,)."""
 
     tau: Tensor
     noise: Tensor
     dropped: Tensor
     local: Tensor
-    """Independent local times (b, n), each group's spread evenly over [0, 1]; empty unless they are asked for."""
+    """Independent local times (b, n), stratified over [0, 1] for each group; empty unless requested."""
 
     def clocks(self, schedule: Schedule | None) -> tuple[Tensor, Tensor]:
-        """Local times and rates (b, n): on the schedule, or, without one, anywhere in the box (all rates 1)."""
+        """Local times and rates (b, n) of the schedule, or independent times (with rates 1) without one."""
         if schedule is None:
             return self.local, torch.ones_like(self.local)
         return schedule.times(self.tau), schedule.rates(self.tau)
@@ -38,11 +38,11 @@ def draw(
     device: torch.device | str = "cpu",
     groups: int = 0,
 ) -> Draws:
-    """The rows `part` of the global batch's draws.
+    """Return the rows `part` of the draws of the global batch.
 
-    Every process draws the whole batch and keeps its rows: a few milliseconds at ImageNet size, and nothing depends on
-    how many processes share the work. Devices of another kind have other generators, so other (equally good) draws.
-    groups: how many independent local times to draw as well.
+    Every process draws the full batch and keeps its rows: this takes a few milliseconds at ImageNet size, and results
+    do not depend on the number of processes. Other kinds of devices have other generators, and so other draws.
+    groups: number of independent local times to draw as well.
     """
     generator = torch.Generator(device).manual_seed(mix(*key))
     options: Any = {"generator": generator, "device": device}
