@@ -25,15 +25,15 @@ from train_data import MatrixNet, ScaledExact, cpu, first_losses, gaussian, imag
 
 def test_local_times_are_independent_and_even():
     """Oracle: every stratum of every group holds one draw; groups are uncorrelated; the other draws are unchanged."""
-    one = draw((0, 0, 5), 4096, slice(0, 4096), (1,), groups=3)
+    one = draw((0, 0, 5), (4096, 1), slice(0, 4096), groups=3)
     strata = (one.local * 4096).floor().long()
     for g in range(3):
         assert torch.equal(strata[:, g].sort().values, torch.arange(4096))
     assert (torch.corrcoef(one.local.T) - torch.eye(3)).abs().max() < 0.06
-    plain = draw((0, 0, 5), 4096, slice(0, 4096), (1,))
+    plain = draw((0, 0, 5), (4096, 1), slice(0, 4096))
     assert torch.equal(plain.tau, one.tau)
     assert torch.equal(plain.noise, one.noise)
-    part = draw((0, 0, 5), 4096, slice(100, 200), (1,), groups=3)
+    part = draw((0, 0, 5), (4096, 1), slice(100, 200), groups=3)
     assert torch.equal(part.local, one.local[100:200])
     times, rates = one.clocks(None)
     assert torch.equal(times, one.local)

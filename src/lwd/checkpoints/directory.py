@@ -69,7 +69,10 @@ class Checkpoint:
         return tuple(str(name) for name in names)
 
     def under(self, schedule: Schedule, anyway: bool = False) -> "Checkpoint":
-        """Return the same network with another schedule; an error if it was trained under one schedule, unless `anyway`."""
+        """Return the same network under another schedule.
+
+        Raises an error if the network was trained under a single schedule, unless `anyway`.
+        """
         if schedule == self.schedule:
             return self
         if not (self.any_schedule or anyway):

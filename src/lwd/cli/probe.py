@@ -18,8 +18,8 @@ SHORTS = {
     "samples": "probe.samples",
     "weight_gradient": "objective.weight_gradient",
 }
-QUIET = ["objective.cosine=0", "objective.align=0"]
-"""A probe has no auxiliary losses, and needs no features for them."""
+FLOW_ONLY = ["objective.cosine=0", "objective.align=0"]
+"""A probe has no auxiliary losses, so it needs no features."""
 
 
 def add_parser(commands: Any) -> None:
@@ -31,19 +31,19 @@ def add_parser(commands: Any) -> None:
     )
     sweep = commands.add_parser(
         "sweep",
-        help="a probe for each of several lambdas; names the weakest that does not collapse",
-        description="One probe for each lambda (the paper's Figure 2). Run again to continue.",
+        help="run a probe for each of several lambdas; find the weakest that does not collapse",
+        description="Run a probe for each lambda (the paper's Figure 2). Run again to continue.",
         epilog="example: lwd sweep latents --preset cifar-small --kinetic 0.01,0.02,0.04 --out runs/sweep",
     )
     for parser in (probe, sweep):
         add_run_options(parser)
         add = parser.add_argument
-        add("--weight-gradient", choices=("exact", "stop", "none"), help="how the rate correction teaches the schedule")
-        add("--start", type=float, metavar="S", help="where rho starts: 0 identity ... 1 collapsed")
+        add("--weight-gradient", choices=("exact", "stop", "none"), help="gradient of the rate correction in rho")
+        add("--start", type=float, metavar="S", help="initial curve: from 0 (identity) to 1 (collapsed)")
     add = probe.add_argument
-    add("--method", choices=("joint", "surface"), default="joint", help="joint (the paper's), or surface: every lambda")
+    add("--method", choices=("joint", "surface"), default="joint", help="joint (the paper), or surface (every lambda)")
     add("--points", type=int, metavar="N", help="grid points along each clock (surface only)")
-    add("--samples", type=int, metavar="N", help="images at each point (surface only)")
+    add("--samples", type=int, metavar="N", help="number of images at each point (surface only)")
     add("--kinetic", type=float, metavar="LAMBDA", help="weight of the kinetic energy (joint only)")
     add("--starts", metavar="S1,S2,...", help="several starts, e.g. 0,0.3,0.9; keeps the lowest (joint only)")
     sweep.add_argument("--kinetic", required=True, metavar="L1,L2,...", help="the lambdas to probe")
@@ -62,7 +62,7 @@ def run_probe(arguments: argparse.Namespace) -> int:
     for name in ("points", "samples"):
         if getattr(arguments, name) is not None:
             raise InputError(f"--{name} has no effect on a joint probe; add --method surface")
-    arguments.set += QUIET
+    arguments.set += FLOW_ONLY
     if arguments.starts is not None:
         arguments.starts = parse_numbers(arguments.starts, "starts")
     config, data, devices = prepared(arguments, SHORTS)
@@ -116,8 +116,8 @@ def _run_surface(arguments: argparse.Namespace) -> int:
     for name in ("kinetic", "start", "starts", "weight_gradient"):
         if getattr(arguments, name) is not None:
             option = name.replace("_", "-")
-            raise InputError(f"--{option} has no effect on a surface probe, which serves all; see lwd schedule fit")
-    arguments.set += QUIET
+            raise InputError(f"--{option} has no effect on a surface probe; use it with lwd schedule fit or path")
+    arguments.set += FLOW_ONLY
     config, data, devices = prepared(arguments, SHORTS)
     total = table_size(config.probe.points, len(data.layout)) * config.probe.samples
     with Progress(config.probe.steps, devices.main, "probing") as progress:
@@ -140,9 +140,9 @@ def run_sweep(arguments: argparse.Namespace) -> int:
     try:
         kinetics = [float(part) for part in arguments.kinetic.split(",")]
     except ValueError:
-        raise InputError(f"--kinetic takes numbers, for example 0.01,0.02,0.04; got {arguments.kinetic!r}") from None
+        raise InputError(f"--kinetic needs numbers such as 0.01,0.02,0.04; got {arguments.kinetic!r}") from None
     arguments.kinetic = None
-    arguments.set += QUIET
+    arguments.set += FLOW_ONLY
     config, data, devices = prepared(arguments, SHORTS)
     bars: list[Progress] = []
 

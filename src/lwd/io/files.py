@@ -43,7 +43,7 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 def check_destination(path: str | os.PathLike[str], replace: bool = False) -> Path:
-    """Raise an error if a directory may not be written; returns its real path. Long jobs call this before they start."""
+    """Raise an error if a directory may not be written; returns its real path. Long jobs call this first."""
     path = Path(os.path.realpath(path))  # so that a link is kept
     if path.exists() and not path.is_dir():
         raise InputError(f"{path} is a file, not a directory; use another name")

@@ -10,11 +10,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from lwd.errors import InputError, nearest
 from lwd.io.files import read_json, write_json
 
+__all__ = ["Field", "FileRecord", "Record", "explain"]
 WANTED = {
     "int_type": "an integer",
     "int_from_float": "an integer",

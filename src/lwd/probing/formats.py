@@ -50,3 +50,25 @@ class SweepFile(FileRecord):
     """One for each lambda, increasing."""
 
     what: ClassVar[str] = "a sweep"
+
+
+class StartLine(Record):
+    """One start of a joint probe."""
+
+    start: float
+    """Where rho started."""
+    objective: float
+    """Flow loss plus lambda times kinetic energy on the batches after the last step."""
+
+
+class StartsFile(FileRecord):
+    """starts.json: joint probes from several starts."""
+
+    format: Literal["lwd.starts"] = "lwd.starts"
+    version: Literal[1] = 1
+    best: float
+    """The start whose curve was kept."""
+    starts: list[StartLine]
+    """All starts."""
+
+    what: ClassVar[str] = "a probe from several starts"

@@ -14,6 +14,7 @@ from lwd.io.tensors import read_safetensors
 from lwd.latents.base import Latents
 from lwd.objective import FlowObjective
 from lwd.path import interpolate
+from lwd.probing.formats import StartLine, StartsFile
 from lwd.probing.joint import SCHEDULE, Probed, probe
 from lwd.schedule.base import Schedule
 from lwd.schedule.io import read_provenance, save_schedule
@@ -60,7 +61,7 @@ def probe_starts(
     if devices.main:
         about = read_provenance(Path(out) / f"start-{best:g}" / SCHEDULE)
         rows = [{"start": start, "objective": value} for start, value in values.items()]
-        write_json(Path(out) / STARTS, {"format": "lwd.starts", "version": 1, "best": best, "starts": rows})
+        StartsFile(best=best, starts=[StartLine(**row) for row in rows]).write(Path(out) / STARTS)
         write_json(Path(out) / "trace.json", read_json(Path(out) / f"start-{best:g}" / "trace.json"))
         save_schedule(chosen.schedule, Path(out) / SCHEDULE, about | {"starts": rows})
     devices.wait()
@@ -76,10 +77,10 @@ def held_out_objective(config: Config, data: Latents, run: Path, schedule: Sched
     objective = FlowObjective(
         data.layout, o.weights, o.reduction, o.weight_gradient, p.kinetic, kinetic_average=o.kinetic_average
     )
-    total, shape = 0.0, (data.layout.channels, *data.size)
+    total, shape = 0.0, (batch, data.layout.channels, *data.size)
     for step in range(p.steps, p.steps + BATCHES):
         part = data.batch(step, batch, config.run.seed, 0, 1, False)
-        draws = draw((config.run.seed, 1, step), batch, slice(0, batch), shape)
+        draws = draw((config.run.seed, 1, step), shape, slice(0, batch))
         times, rates = draws.clocks(schedule)
         z, target = interpolate(part.latents, draws.noise, times, data.layout)
         total += float(objective(network(z, times, part.labels), target, rates.detach()).total)

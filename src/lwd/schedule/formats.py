@@ -2,9 +2,7 @@
 
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field
-
-from lwd.io.records import FileRecord
+from lwd.io.records import Field, FileRecord
 from lwd.schedule.base import Schedule
 from lwd.schedule.fixed import Cascade, Offset, PiecewiseLinear, Synchronous
 from lwd.schedule.learned import Bernstein, Polynomial
@@ -75,36 +73,35 @@ class PiecewiseLinearFile(ScheduleFile):
         return PiecewiseLinear(self.tau, self.times, groups=self.groups)
 
 
-class PolynomialFile(ScheduleFile):
-    """The paper's family."""
+class LearnedFile(ScheduleFile):
+    """A learned curve."""
+
+    lead: str
+    """The group that leads."""
+    degree: int
+    """Degree of the family: the highest power of the rate, or the number of increments."""
+    rho: dict[str, list[float]]
+    """Parameters of each group that is not the lead."""
+
+
+class PolynomialFile(LearnedFile):
+    """The paper's family: degree + 1 parameters."""
 
     kind: Literal["polynomial"] = "polynomial"
-    lead: str
-    """The group that leads."""
-    degree: int
-    """M, the highest power of the rate."""
-    rho: dict[str, list[float]]
-    """M + 1 numbers for each group that is not the lead."""
 
     def build(self) -> Schedule:
-        return Polynomial(self.rho, groups=self.groups, lead=self.lead, degree=self.degree).freeze()
+        return Polynomial(self.rho, self.groups, self.lead, self.degree).freeze()
 
 
-class BernsteinFile(ScheduleFile):
-    """Bernstein curves."""
+class BernsteinFile(LearnedFile):
+    """Bernstein curves: as many parameters as increments."""
 
     kind: Literal["bernstein"] = "bernstein"
-    lead: str
-    """The group that leads."""
-    degree: int
-    """Number of increments."""
     convex: bool
-    """Whether the increments increase."""
-    rho: dict[str, list[float]]
-    """`degree` numbers for each group that is not the lead."""
+    """Whether the increments grow."""
 
     def build(self) -> Schedule:
-        return Bernstein(self.rho, groups=self.groups, lead=self.lead, degree=self.degree, convex=self.convex).freeze()
+        return Bernstein(self.rho, self.groups, self.lead, self.degree, self.convex).freeze()
 
 
 KINDS: dict[str, type[ScheduleFile]] = {

@@ -69,7 +69,7 @@ class Control:
 
 
 def _power(x: Tensor, exponent: float) -> Tensor:
-    """x ** exponent, (b,), with the same bits for any b: padded, because rows beyond a multiple of 16 round differently."""
+    """x ** exponent, (b,), with the same bits for any b: padded, as rows beyond a multiple of 16 round differently."""
     return torch.cat([x, x.new_ones(-len(x) % 16)]).pow(exponent)[: len(x)]
 
 

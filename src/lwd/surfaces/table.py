@@ -11,6 +11,8 @@ from lwd.errors import InputError
 from lwd.groups import Layout
 from lwd.path import Velocity, interpolate
 
+BATCH = 256
+"""Samples evaluated at once."""
 LEAST = 32
 """Smallest number of samples for estimating a mean square."""
 SHIFT = 0.01
@@ -84,8 +86,6 @@ def tabulate(
     layout: Layout,
     points: int = 13,
     bends: bool = True,
-    batch: int = 256,
-    seed: int = 0,
     progress: Callable[[int], object] | None = None,
 ) -> SurfaceTable:
     """Estimate the surfaces of a denoiser, with the same data and noise at every point.
@@ -97,9 +97,10 @@ def tabulate(
         raise InputError(f"surfaces need at least {LEAST} samples, got {len(data)}")
     axis = torch.linspace(0, 1, points, dtype=torch.float64) if len(layout) <= 2 else None
     places = grid_points(axis, len(layout)) if axis is not None else scattered_points(32 * points, len(layout))
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     noise = torch.randn(data.shape, generator=generator, dtype=data.dtype).to(data.device)
-    rows = [_one_point(velocity, data, noise, labels, layout, place, bends, batch, progress) for place in places]
+    samples = [tuple(part) for part in zip(*(torch.split(x, BATCH) for x in (data, noise, labels)), strict=True)]
+    rows = [_one_point(velocity, samples, layout, place, bends, progress) for place in places]
     means, errors, grams = (torch.stack(part) for part in zip(*rows, strict=True))
     return SurfaceTable(
         layout, places, means[:, 0], means[:, 1], errors[:, 0], errors[:, 1], len(data), axis, grams if bends else None
@@ -108,18 +109,15 @@ def tabulate(
 
 def _one_point(
     velocity: Velocity,
-    data: Tensor,
-    noise: Tensor,
-    labels: Tensor,
+    samples: Sequence[tuple[Tensor, ...]],
     layout: Layout,
     place: Tensor,
     bends: bool,
-    batch: int,
     progress: Callable[[int], object] | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Means and standard errors of l and n, (2, n) each, and the Gram matrices (n, 1 + n, 1 + n)."""
     rows, grams = [], []
-    for x, e, label in zip(*(torch.split(part, batch) for part in (data, noise, labels)), strict=True):
+    for x, e, label in samples:
         times = place.expand(len(x), -1).to(x.device)
         z, target = interpolate(x, e, times, layout)
         v = velocity(z, times, label).to(z.dtype)
@@ -131,7 +129,7 @@ def _one_point(
         if progress is not None:
             progress(len(x))
     values = torch.cat(rows)
-    gram = torch.stack(grams).sum(0) / len(data) if grams else torch.zeros(0)
+    gram = torch.stack(grams).sum(0) / len(values) if grams else torch.zeros(0)
     return values.mean(0), values.std(0) / len(values) ** 0.5, gram
 
 

@@ -30,27 +30,27 @@ class Draws:
 
 def draw(
     key: Sequence[int],
-    batch: int,
-    part: slice,
     shape: Sequence[int],
+    part: slice,
     tau: str = "uniform",
     label_drop: float = 0.0,
     device: torch.device | str = "cpu",
     groups: int = 0,
 ) -> Draws:
-    """Return the rows `part` of the draws of the global batch.
+    """Return the rows `part` of the draws of the global batch, whose noise has this shape: (batch, c, ...).
 
     Every process draws the full batch and keeps its rows: this takes a few milliseconds at ImageNet size, and results
     do not depend on the number of processes. Other kinds of devices have other generators, and so other draws.
     groups: number of independent local times to draw as well.
     """
+    batch = shape[0]
     generator = torch.Generator(device).manual_seed(mix(*key))
     options: Any = {"generator": generator, "device": device}
     clock = torch.rand(batch, dtype=torch.float64, **options)
     if tau == "logit-normal":
         clock = torch.sigmoid(torch.special.ndtri(clock.clamp(1e-12, 1 - 1e-12)))
     coin = torch.rand(batch, **options)
-    noise = torch.randn(batch, *shape, **options)
+    noise = torch.randn(*shape, **options)
     strata = [torch.randperm(batch, **options) for _ in range(groups)]
     local = torch.empty(batch, 0, dtype=torch.float64, device=device)
     if strata:

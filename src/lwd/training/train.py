@@ -106,7 +106,7 @@ def build_network(config: Config, data: Latents) -> LightningDiT:
 
 
 def load_into(network: torch.nn.Module, source: str | os.PathLike[str]) -> str:
-    """Copy the weights of a checkpoint into a network of the same shape; returns its digest. A projector may be missing."""
+    """Copy the weights of a checkpoint into a network; returns its digest. A projector may be missing."""
     directory = locate(source)
     if not (directory / "model.safetensors").exists():
         raise InputError(

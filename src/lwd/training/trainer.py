@@ -63,7 +63,8 @@ class Trainer:
         self.parts = config.run.accumulate
         if config.run.batch % (self.devices.world * self.parts):
             raise InputError(
-                f"run.batch {config.run.batch} cannot be divided by {self.devices.world} processes x {self.parts} parts",
+                f"run.batch must be a multiple of {self.devices.world} processes x {self.parts} parts, "
+                f"got {config.run.batch}",
                 argument="run.batch",
             )
         self._prepare_folder(self.inner)
@@ -182,10 +183,10 @@ class Trainer:
 
     def _draws(self, part: int, share: int) -> Draws:
         run, first = self.config.run, (part * self.devices.world + self.devices.rank) * share
-        shape = (self.data.layout.channels, *self.data.size)
+        shape = (run.batch, self.data.layout.channels, *self.data.size)
         key, rows = (run.seed, self.rollbacks, self.step), slice(first, first + share)
         groups = 0 if self.schedule is not None else len(self.data.layout)
-        return draw(key, run.batch, rows, shape, run.tau, run.label_drop, self.devices.device, groups)
+        return draw(key, shape, rows, run.tau, run.label_drop, self.devices.device, groups)
 
     def _fetch(self) -> list[Batch]:
         """Return the batches of this step, and read those of the next step in the background."""
