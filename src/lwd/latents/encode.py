@@ -50,23 +50,11 @@ DEFAULTS = EncodeSettings()
 
 
 @dataclass(frozen=True)
-class Encoders:
-    """The networks that compute latents, and a record of where they come from."""
+class Semantic:
+    """A semantic encoder and the compressor of its features."""
 
-    autoencoder: TextureAutoencoder
     encoder: SemanticEncoder
     compressor: Compressor
-    record: Mapping[str, str] = field(default_factory=dict)
-    """Where they come from; stored in the manifest."""
-
-    @classmethod
-    def load(cls, texture: str, semantic: str, compress: str) -> "Encoders":
-        """Load by name or directory: a texture autoencoder, a semantic encoder, a compressor (`lwd fit semantic`)."""
-        encoder = load_encoder(semantic)
-        places = (("texture", locate_autoencoder(texture)), ("compressor", Path(compress)))
-        record = {part: f"{place.resolve().name} (files {model_digest(place)})" for part, place in places}
-        record = {"semantic": encoder.identity, **record}
-        return cls(TextureAutoencoder.load(texture), encoder, load_compressor(compress), record)
 
     def __post_init__(self) -> None:
         self.origin.check_encoder(self.encoder.identity)
@@ -77,18 +65,82 @@ class Encoders:
         found = getattr(self.compressor, "origin", None)
         return found if isinstance(found, Origin) else Origin()
 
+
+@dataclass(frozen=True)
+class Encoders:
+    """The networks that compute latents: one texture autoencoder, and one or more semantic encoders by group name."""
+
+    autoencoder: TextureAutoencoder
+    semantics: Mapping[str, Semantic]
+    align: SemanticEncoder | None = None
+    """Encoder of the alignment features (REPA); by default the first semantic one."""
+    record: Mapping[str, str] = field(default_factory=dict)
+    """Where they come from; stored in the manifest."""
+
+    def __post_init__(self) -> None:
+        if not self.semantics or "texture" in self.semantics:
+            raise InputError(
+                f"semantic groups need names other than texture, got {', '.join(self.semantics) or 'none'}"
+            )
+
+    @classmethod
+    def of(cls, autoencoder: TextureAutoencoder, encoder: SemanticEncoder, compressor: Compressor) -> "Encoders":
+        """The usual pair: texture and semantic."""
+        return cls(autoencoder, {"semantic": Semantic(encoder, compressor)}, record={"semantic": encoder.identity})
+
+    @classmethod
+    def load(
+        cls,
+        texture: str,
+        semantic: str | Mapping[str, str],
+        compress: str | Mapping[str, str],
+        align: str | None = None,
+    ) -> "Encoders":
+        """Load by name or directory: a texture autoencoder, semantic encoders and their compressors by group name.
+
+        align: an encoder of its own for the alignment features.
+        """
+        semantic = {"semantic": semantic} if isinstance(semantic, str) else semantic
+        compress = dict.fromkeys(semantic, compress) if isinstance(compress, str) else compress
+        if set(semantic) != set(compress):
+            raise InputError(
+                f"the encoders are for {', '.join(semantic)}, the compressors for {', '.join(compress)}",
+                argument="compress",
+            )
+        place = locate_autoencoder(texture)
+        found = {name: Semantic(load_encoder(spec), load_compressor(compress[name])) for name, spec in semantic.items()}
+        record = {name: one.encoder.identity for name, one in found.items()}
+        record["texture"] = f"{place.resolve().name} (files {model_digest(place)})"
+        for name, directory in compress.items():
+            key = "compressor" if tuple(compress) == ("semantic",) else f"{name} compressor"
+            record[key] = f"{Path(directory).resolve().name} (files {model_digest(directory)})"
+        features = load_encoder(align) if align else None
+        record |= {"align": features.identity} if features else {}
+        return cls(TextureAutoencoder.load(texture), found, features, record)
+
+    @property
+    def tools(self) -> tuple[object, ...]:
+        """All networks, to be moved to a device."""
+        pairs = [part for one in self.semantics.values() for part in (one.encoder, one.compressor)]
+        return (self.autoencoder, *pairs, *((self.align,) if self.align else ()))
+
     @property
     def layout(self) -> Layout:
-        return Layout.of(texture=self.autoencoder.channels, semantic=self.compressor.channels)
+        channels = {name: one.compressor.channels for name, one in self.semantics.items()}
+        return Layout.of(texture=self.autoencoder.channels, **channels)
 
     @torch.no_grad()
     def __call__(self, images: Tensor, features: bool) -> dict[str, Tensor]:
         """Encode images (b, 3, h, w) in [-1, 1]; returns latents by shard key."""
         texture = self.autoencoder.encode(images)
-        self.origin.check_grid(*texture.shape[2:])
-        found = resize_map(self.encoder(images), *texture.shape[2:])
-        out = {group_key("texture"): texture, group_key("semantic"): self.compressor.encode(found)}
-        return out | ({FEATURES: found} if features else {})
+        grid, out, maps = texture.shape[2:], {group_key("texture"): texture}, []
+        for name, one in self.semantics.items():
+            one.origin.check_grid(*grid)
+            maps.append(resize_map(one.encoder(images), *grid))
+            out[group_key(name)] = one.compressor.encode(maps[-1])
+        if features:
+            out[FEATURES] = resize_map(self.align(images), *grid) if self.align else maps[0]
+        return out
 
 
 def load_compressor(directory: str | os.PathLike[str]) -> Compressor:
@@ -160,7 +212,7 @@ def encode(
         >>> from lwd.representations.pca import PCAFit
         >>> colours = CallableEncoder(lambda images: torch.nn.functional.avg_pool2d(images, 7), "mean colours")
         >>> pca = PCAFit().update(torch.randn(8, 3, 4, 4)).finish(channels=2)
-        >>> encoders = lwd.Encoders(lwd.TextureAutoencoder.load("fashion"), colours, pca)
+        >>> encoders = lwd.Encoders.of(lwd.TextureAutoencoder.load("fashion"), colours, pca)
         >>> print(lwd.encode("fashion/test", "latents", encoders))
         latents: 2000 images in 2 shards
     """
@@ -176,7 +228,7 @@ def encode(
     if manifest.exists() and not job.all_done():
         manifest.unlink(missing_ok=True)
     with threads(settings.threads):
-        for tool in (encoders.autoencoder, encoders.encoder, encoders.compressor):
+        for tool in encoders.tools:
             move(tool, where)
         for number in range(rank, job.count, world):
             if not job.is_done(number):

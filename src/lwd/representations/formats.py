@@ -95,3 +95,16 @@ class ResNetFile(FileRecord):
     """The package it came from."""
 
     what: ClassVar[str] = "a ResNet-50"
+
+
+class EfficientNetFile(FileRecord):
+    """config.json of a downloaded EfficientNet-Lite in the cache."""
+
+    format: Literal["lwd.efficientnet"] = "lwd.efficientnet"
+    version: Literal[1] = 1
+    variant: str
+    """efficientnet-lite0, -lite1 or -lite2."""
+    source: str
+    """The package it came from."""
+
+    what: ClassVar[str] = "an EfficientNet-Lite"
