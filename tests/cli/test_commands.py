@@ -77,7 +77,7 @@ def distinct(commands, key):
 ALL = distinct(RUN, lambda c: same_as(small(c)[1]))
 """Two pages' commands that differ in their scale or in where they write are one."""
 MANY = distinct([c for c in RUN if c.words[0] in LAUNCHERS], lambda c: (c.words[0], same_as(small(c)[1])))
-ONE_OF_EACH = [c for c in distinct(ALL, kind) if "demo" not in c.words]  # tests/test_demo.py runs one
+ONE_OF_EACH = [c for c in distinct(ALL, kind) if c.words[1] not in ("demo", "bench")]  # test_demo and test_benchmark do
 
 
 def marked(command):

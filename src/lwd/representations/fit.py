@@ -26,6 +26,8 @@ from lwd.representations.semvae import SemVAE, save_semvae
 from lwd.representations.settings import FitSettings, SemVAESettings, TextureSettings
 from lwd.representations.texture import PatchAutoencoder, from_uint8, psnr
 
+KEEP_EVERY = 200
+"""Steps between saved states of a fit."""
 Progress = Callable[[int, float], object]
 """Called after each step with its number and its loss."""
 Index = np.ndarray[Any, Any]
@@ -217,7 +219,7 @@ def _descend(
     about: dict[str, Any],
     progress: Progress | None,
 ) -> None:
-    """Run AdamW with warm-up and cosine decay; random draws depend on (seed, step); saves its state every 200 steps."""
+    """Run AdamW with warm-up and cosine decay; draws depend on (seed, step); saves its state every KEEP_EVERY steps."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=settings.lr, weight_decay=0.01)
     # The device and skip_bad may change when a fit resumes.
     plan = {key: value for key, value in settings.to_dict().items() if key not in ("skip_bad", "device")} | about
@@ -233,7 +235,7 @@ def _descend(
         optimizer.step()
         if progress is not None:
             progress(step + 1, float(value.detach()))
-        if (step + 1) % 200 == 0:
+        if (step + 1) % KEEP_EVERY == 0:
             _keep_state(model, optimizer, step + 1, out, plan)
 
 
