@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from lwd.representations.texture import TextureAutoencoder
     from lwd.sampler import flow_field, sample, seeded_noise
     from lwd.sampling.pipeline import LWDPipeline
+    from lwd.sampling.sde import SDESettings, sample_sde, score
     from lwd.schedule.base import Schedule
     from lwd.schedule.fixed import Cascade, Offset, PiecewiseLinear, Synchronous
     from lwd.schedule.io import load_schedule, parse_schedule, save_schedule, schedule_from_dict
@@ -69,6 +70,7 @@ _MODULES = {
     "probing.surface": ("surface_probe",),
     "probing.sweep": ("sweep",),
     "sampling.pipeline": ("LWDPipeline",),
+    "sampling.sde": ("SDESettings", "sample_sde", "score"),
     "evaluation.evaluate": ("evaluate",),
     "evaluation.settings": ("EvaluateSettings",),
 }
@@ -102,6 +104,7 @@ __all__ = [
     "Polynomial",
     "RhoAverage",
     "RunOptions",
+    "SDESettings",
     "Schedule",
     "Solution",
     "SolveError",
@@ -124,9 +127,11 @@ __all__ = [
     "path_objective",
     "probe",
     "sample",
+    "sample_sde",
     "save",
     "save_schedule",
     "schedule_from_dict",
+    "score",
     "seeded_noise",
     "solve",
     "surface_probe",
