@@ -4,8 +4,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from lwd.checkpoints.directory import load, write_checkpoint
 from lwd.checkpoints.reference import infer_config, to_ours, to_reference
@@ -13,16 +15,17 @@ from lwd.errors import InputError
 from lwd.groups import Layout
 from lwd.io.files import atomic_directory, atomic_file
 from lwd.io.tensors import read_state
-from lwd.latents.statistics import read_reference_statistics
+from lwd.latents.statistics import Statistics, read_reference_statistics
 from lwd.models.lightningdit import LightningDiT, LightningDiTConfig, parameter_count
 from lwd.representations.ldm import autoencoder_from_ldm, is_ldm
+from lwd.schedule.base import Schedule
 from lwd.schedule.fixed import Synchronous
 from lwd.schedule.io import parse_schedule, read_provenance
 from lwd.schedule.learned import Learnable
 
 NO_SCHEDULE = (
-    "a network with two clocks was trained under one schedule, and its file does not say which: offset:0.3 for SFD, the "
-    "learned schedule.json for LWD; any other curve gives wrong samples without an error"
+    "a network with two clocks was trained under one schedule, and its file does not say which: offset:0.3 for SFD, "
+    "the learned schedule.json for LWD; any other curve gives wrong samples without an error"
 )
 
 
@@ -62,6 +65,30 @@ def convert(
         return (
             f"autoencoder: {parameter_count(autoencoder):,} parameters, {autoencoder.channels} latent channels -> {out}"
         )
+    network = read_network(source, state, options)
+    with atomic_directory(out, replace) as aside:
+        network.write(aside)
+    return _summary(network.config, f"{network.schedule!r}", network.statistics is not None, out)
+
+
+@dataclass(frozen=True)
+class Converted:
+    """Another project's network in our names, ready to be written."""
+
+    config: LightningDiTConfig
+    state: Mapping[str, Tensor]
+    schedule: Schedule
+    statistics: Statistics | None
+    provenance: Mapping[str, Any]
+
+    def write(self, directory: Path, **more: Any) -> None:
+        """Fill an existing directory; more: what else to keep about the weights' origin."""
+        about = {**self.provenance, **more}
+        write_checkpoint(directory, self.config, self.state, self.schedule, self.statistics, about)
+
+
+def read_network(source: str | os.PathLike[str], state: Mapping[str, Tensor], options: Options) -> Converted:
+    """A network from the state dict of `source`; errors say what the options must add."""
     config = infer_config(state, options.layout, options.heads, options.grid, options.tap, options.classes)
     if options.tap is not None and not config.tap:
         raise InputError("tap has no effect: the weights have no repa_projector", argument="tap")
@@ -71,15 +98,13 @@ def convert(
     schedule = Synchronous(names) if options.schedule is None else parse_schedule(options.schedule, names)
     if isinstance(schedule, Learnable) and not schedule.frozen:
         raise InputError("polynomial is a curve that was never learned; " + NO_SCHEDULE, argument="schedule")
-    provenance = {"converted_from": Path(source).name}
-    about = read_provenance(options.schedule) if options.schedule else {}
+    provenance: dict[str, Any] = {"converted_from": Path(source).name}
+    if about := read_provenance(options.schedule) if options.schedule else {}:
+        provenance["schedule"] = about
     statistics = read_reference_statistics(options.statistics) if options.statistics else None
     if statistics is not None:
         statistics.check(config.layout)
-    ours = to_ours(state, config)
-    with atomic_directory(out, replace) as aside:
-        write_checkpoint(aside, config, ours, schedule, statistics, provenance | ({"schedule": about} if about else {}))
-    return _summary(config, f"{schedule!r}", statistics is not None, out)
+    return Converted(config, to_ours(state, config), schedule, statistics, provenance)
 
 
 def export_reference(directory: str | os.PathLike[str], out: str | os.PathLike[str], replace: bool = False) -> str:
