@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from lwd.checkpoints.formats import ModelFile
+from lwd.checkpoints.published import PUBLISHED, locate_published
 from lwd.compute.devices import choose_device
 from lwd.errors import InputError
 from lwd.groups import Layout
@@ -117,8 +118,10 @@ def write_into(directory: Path, checkpoint: Checkpoint) -> None:
 
 
 def locate(directory: str | os.PathLike[str]) -> Path:
-    """The checkpoint in a directory: itself, or the newest of a run of lwd train."""
+    """The checkpoint in a directory: itself, or the newest of a run of lwd train; or a published model by its name."""
     directory = Path(directory)
+    if str(directory) in PUBLISHED and not directory.is_dir():
+        return locate_published(str(directory))
     latest = directory / "checkpoints" / "latest"
     if (directory / "config.json").exists() or not latest.is_file():
         return directory

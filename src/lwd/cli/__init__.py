@@ -7,7 +7,22 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from lwd.cli import bench, convert, data, demo, encode, evaluate, fit, probe, runs, sample, schedule, surfaces, train
+from lwd.cli import (
+    bench,
+    convert,
+    data,
+    demo,
+    encode,
+    evaluate,
+    fetch,
+    fit,
+    probe,
+    runs,
+    sample,
+    schedule,
+    surfaces,
+    train,
+)
 from lwd.cli.options import flags_of
 from lwd.errors import InputError, SolveError, nearest
 from lwd.version import __version__
@@ -15,7 +30,7 @@ from lwd.version import __version__
 # Before torch is loaded: beside another busy process, threads that spin for long while they wait made small layers ten
 # times slower. This long they spin on a quiet machine too, where sleeping sooner (1000) cost a tenth of the speed.
 os.environ.setdefault("GOMP_SPINCOUNT", "20000")
-COMMANDS = (demo, sample, data, fit, encode, probe, train, runs, surfaces, schedule, evaluate, bench, convert)
+COMMANDS = (demo, sample, data, fit, encode, probe, train, runs, surfaces, schedule, evaluate, bench, fetch, convert)
 
 
 class Parser(argparse.ArgumentParser):
