@@ -17,7 +17,12 @@ def add_parser(commands: Any) -> None:
         epilog="example: lwd sample --model fashion --label dress --out dresses.png",
     )
     add = parser.add_argument
-    add("--model", required=True, metavar="DIR", help="a run or checkpoint, a hub id, or fashion (ships with lwd)")
+    add("--model", metavar="DIR", help="a run, a checkpoint, a hub id, or a name: fashion, sfd-xl")
+    add(
+        "--recipe",
+        metavar="NAME",
+        help="model, guide, scale, solver, count of a published row: sfd-xl-800-autoguidance",
+    )
     add("--out", required=True, metavar="DIR", help="directory to write; NAME.png writes only a grid")
     add(
         "--label",
@@ -28,7 +33,7 @@ def add_parser(commands: Any) -> None:
     )
     add_settings(parser, SampleSettings, "count", "seed", "solver", "steps", "placement", "rtol", "atol", atol="X")
     add_guidance(parser)
-    add("--schedule", metavar="SPEC", help="another schedule, for a model that suits any (a surface probe's)")
+    add("--schedule", metavar="SPEC", help="another schedule, for the network of a surface probe")
     add("--other-schedule", action="store_true", help="allow a schedule the model was not trained for")
     add("--decoder", metavar="DIR", help="texture autoencoder (default: the model's own)")
     add("--format", dest="kinds", metavar="KINDS", help="files to write: png, npz or both (default png,npz)")
@@ -44,6 +49,20 @@ def add_guidance(parser: Any) -> None:
     add("--guide", metavar="DIR", help="a weak model (AutoGuidance), or null (classifier-free)")
     add("--scale", metavar="W", help="guidance scale: 1.5, or texture=1.5,semantic=1.2")
     add("--interval", metavar="A:B", help="local times with guidance: 0.2:0.8, or texture=0.2:0.8")
+
+
+def apply_recipe(a: argparse.Namespace) -> None:
+    """Fill what the command line left open from a published recipe."""
+    from lwd.checkpoints.published import Recipe, find_recipe
+
+    if a.recipe is not None:
+        found = {name: getattr(a, name) for name in Recipe.model_fields if hasattr(a, name)}
+        filled = find_recipe(a.recipe).fill(found)
+        for name, value in filled.items():
+            # As it would be typed: options by group are parsed later.
+            setattr(a, name, str(value) if name == "scale" else value)
+    if a.model is None:
+        raise InputError("name a model to draw from, or a published recipe", argument="model")
 
 
 def sample_settings(a: argparse.Namespace) -> SampleSettings:
@@ -68,6 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
     from lwd.sampling.generator import open_generator
     from lwd.sampling.samples import generate
 
+    apply_recipe(arguments)
     a, settings = arguments, sample_settings(arguments)
     rank, world = process()
     generator = open_generator(a.model, settings, a.guide, a.decoder, a.device, a.schedule, a.other_schedule)

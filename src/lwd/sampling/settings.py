@@ -18,7 +18,7 @@ class SampleSettings(Record):
     count: Annotated[int, Field(ge=1)] = 64
     """Number of images."""
     seed: Annotated[int, Field(ge=0, lt=2**62)] = 0
-    """Seed of the first image; image i has seed + i."""
+    """Seed of image 0; image i has seed + i."""
     labels: tuple[int | str, ...] = ()
     """Classes by number or name; images cycle through them. Empty: all classes."""
     solver: str = "dopri5"
@@ -40,7 +40,7 @@ class SampleSettings(Record):
     batch: Annotated[int, Field(ge=1)] = 64
     """Images at once."""
     threads: Annotated[int, Field(ge=1)] = 2
-    """CPU threads of each process; affects the last bits."""
+    """Threads per process; affects the last bits."""
 
     @model_validator(mode="after")
     def _check(self) -> "SampleSettings":
