@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from lwd.training.task import RunOptions
     from lwd.training.train import train
 
-# Names are imported on first use: `lwd --help` should not wait two seconds for torch.
+# Import names on first use, so that `lwd --help` does not wait two seconds for torch.
 _MODULES = {
     "errors": ("InputError", "SolveError"),
     "groups": ("Group", "Layout"),

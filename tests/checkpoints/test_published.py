@@ -37,11 +37,11 @@ def test_every_row_of_sfds_tables_is_a_recipe(model, epochs):
         assert weights.folder == {"xl": "model_weights/sfd_xl", "xxl": "model_weights/sfd_1p0"}[model]
         assert weights.path == f"checkpoints/{STEPS[epochs]}.pt"
         if kind == "unguided":
-            assert (recipe.guide, recipe.scale) == (None, None)
+            assert (recipe.guide, recipe.scale) == ("", None)
             continue
         weak = NETWORKS[recipe.guide]
-        assert (weak.weights.path, recipe.scale) == (f"checkpoints/{GUIDANCE[model, epochs][0]}.pt", recipe.scale)
-        assert recipe.scale == GUIDANCE[model, epochs][1]
+        step, scale = GUIDANCE[model, epochs]
+        assert (weak.weights.path, recipe.scale) == (f"checkpoints/{step}.pt", scale)
         assert weak.weights.folder == "model_weights/sfd_autoguidance_b"
 
 
@@ -67,7 +67,7 @@ def test_all_networks_together_have_the_size_of_the_repository():
 def test_recipes_name_models_and_solvers_that_exist():
     for recipe in RECIPES.values():
         assert recipe.model in NETWORKS
-        assert recipe.guide is None or recipe.guide in NETWORKS
+        assert recipe.guide == "" or recipe.guide in NETWORKS
         assert recipe.solver in METHODS
 
 

@@ -75,7 +75,7 @@ def _open(entry: Published, revision: str | None, source: str | os.PathLike[str]
 
 
 def _same(directory: Path, revision: str | None) -> OriginFile:
-    """What is in the cache, if it is the revision that was asked for."""
+    """Return the origin of the fetched model; another revision than the requested one is an error."""
     origin = OriginFile.read(directory / ORIGIN)
     if revision is not None and not origin.revision.startswith(revision):
         there = origin.revision or "a local copy"
@@ -97,26 +97,26 @@ def _origin(name: str, entry: Published, repository: Repository, files: Mapping[
 def _install(
     entry: Published, directory: Path, files: Mapping[str, Fetched], origin: OriginFile, decoder: Path | None
 ) -> None:
-    """Convert into `directory`, which appears complete or not at all."""
+    """Convert into `directory`, atomically."""
     if isinstance(entry, PublishedNetwork):
         network = _network(entry, files, origin)
-        with atomic_directory(directory) as aside:
-            network.write(aside, published=origin.to_dict())
+        with atomic_directory(directory) as folder:
+            network.write(folder, published=origin.to_dict())
             if decoder is not None:
-                shutil.copytree(decoder, aside / AUTOENCODER, copy_function=_link)
-            origin.write(aside / ORIGIN)
+                shutil.copytree(decoder, folder / AUTOENCODER, copy_function=_link)
+            origin.write(folder / ORIGIN)
     elif isinstance(entry, PublishedAutoencoder):
-        with atomic_directory(directory) as aside:
-            _write_autoencoder(entry, files["weights"], origin, aside)
-            origin.write(aside / ORIGIN)
+        with atomic_directory(directory) as folder:
+            _write_autoencoder(entry, files["weights"], origin, folder)
+            origin.write(folder / ORIGIN)
     elif isinstance(entry, PublishedStatistics):
-        with atomic_directory(directory) as aside:
-            _write_statistics(entry, files, aside)
-            origin.write(aside / ORIGIN)
+        with atomic_directory(directory) as folder:
+            _write_statistics(entry, files, folder)
+            origin.write(folder / ORIGIN)
 
 
 def _network(entry: PublishedNetwork, files: Mapping[str, Fetched], origin: OriginFile) -> Converted:
-    """The converted network, which must be the one that the catalog describes."""
+    """Convert the network and compare it with the catalog."""
     weights, layout = files["weights"], _layout(entry.groups)
     statistics = {group: str(files[group].local) for group in entry.groups}
     options = Options(layout=layout, schedule=entry.schedule, statistics=statistics)
@@ -134,7 +134,7 @@ def _network(entry: PublishedNetwork, files: Mapping[str, Fetched], origin: Orig
     return network
 
 
-def _write_autoencoder(entry: PublishedAutoencoder, weights: Fetched, origin: OriginFile, aside: Path) -> None:
+def _write_autoencoder(entry: PublishedAutoencoder, weights: Fetched, origin: OriginFile, folder: Path) -> None:
     state = read_state(weights.local)
     if not is_ldm(state):
         raise InputError(f"{weights.path} of {origin.repository} is not an LDM-style autoencoder")
@@ -144,16 +144,16 @@ def _write_autoencoder(entry: PublishedAutoencoder, weights: Fetched, origin: Or
             f"{weights.path} of {origin.repository} has {autoencoder.channels} latent channels; {origin.name} must "
             f"have {entry.channels}"
         )
-    autoencoder.save(aside)
+    autoencoder.save(folder)
 
 
-def _write_statistics(entry: PublishedStatistics, files: Mapping[str, Fetched], aside: Path) -> None:
-    """statistics.json, and the original files for whoever converts weights by hand."""
+def _write_statistics(entry: PublishedStatistics, files: Mapping[str, Fetched], folder: Path) -> None:
+    """Write statistics.json, and the original files, which `lwd convert` takes."""
     statistics = read_reference_statistics({group: files[group].local for group in entry.groups})
     statistics.check(_layout(entry.groups))
-    save_statistics(statistics, aside / "statistics.json")
+    save_statistics(statistics, folder / "statistics.json")
     for one in files.values():
-        shutil.copy(one.local, aside / Path(one.path).name)
+        shutil.copy(one.local, folder / Path(one.path).name)
 
 
 def _layout(groups: Mapping[str, int]) -> Layout:
@@ -161,7 +161,7 @@ def _layout(groups: Mapping[str, int]) -> Layout:
 
 
 def _link(source: str, target: str) -> str:
-    """The same file under a second name, where the file system can; otherwise a copy."""
+    """Link a file where the file system allows it, else copy it."""
     try:
         os.link(source, target)
     except OSError:

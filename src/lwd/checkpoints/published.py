@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from lwd.checkpoints.formats import SamplingDefaults
 from lwd.errors import InputError, nearest
 from lwd.io.files import cache_dir
 from lwd.io.records import Record
@@ -40,7 +41,7 @@ class Published(Record):
     """Size of the download, about."""
 
     def files(self) -> dict[str, HubFile]:
-        """The entry's own files, by what they are."""
+        """Return the files of the entry, by their role."""
         raise NotImplementedError
 
 
@@ -88,29 +89,20 @@ class PublishedNetwork(Published):
         return {"weights": self.weights, **self.statistics}
 
 
-class Recipe(Record):
-    """How published samples were drawn, in the names of a checkpoint's sampling settings, and the FID they have."""
+class Recipe(SamplingDefaults):
+    """How the samples of a published row were drawn, and their FID; `guide` is a published network, or empty."""
 
     model: str
     """A published network."""
-    guide: str | None = None
-    """The weak model for AutoGuidance."""
-    scale: float | None = None
-    """Guidance scale."""
-    interval: tuple[float, float] | None = None
-    """Local times with guidance; null: all."""
-    solver: str = "dopri5"
-    steps: int | None = None
     atol: float | None = 1e-6
     rtol: float | None = 1e-3
-    count: int = 50_000
-    """Number of samples, evenly over the classes."""
+    count: int | None = 50_000
     fid: dict[str, float]
     """FID by the hardware that drew the samples."""
 
     def fill(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The recipe's settings, with those that were given instead; another solver brings its own options."""
-        own = self.model_dump(exclude={"fid"}, exclude_none=True)
+        """Return the settings of the recipe, replaced where given; its tolerances belong to its own solver."""
+        own = {name: value for name, value in self.model_dump(exclude={"fid"}).items() if value not in (None, "")}
         chosen = {name: value for name, value in given.items() if value is not None}
         if chosen.get("solver", self.solver) != self.solver:
             own = {name: value for name, value in own.items() if name not in ("steps", "atol", "rtol")}
@@ -185,26 +177,26 @@ RECIPES: dict[str, Recipe] = {
 
 
 def find_published(name: str) -> Published:
-    """An entry of the catalog."""
+    """Return an entry of the catalog."""
     if name not in PUBLISHED:
         raise InputError(f"there is no published model {name!r}; {nearest(name, PUBLISHED)}", argument="name")
     return PUBLISHED[name]
 
 
 def find_recipe(name: str) -> Recipe:
-    """A published way to draw samples."""
+    """Return a recipe by name."""
     if name not in RECIPES:
         raise InputError(f"there is no recipe {name!r}; {nearest(name, RECIPES)}", argument="recipe")
     return RECIPES[name]
 
 
 def fetched_directory(name: str | os.PathLike[str]) -> Path:
-    """Where a published model lies in the cache once it is fetched."""
+    """Return the directory of a published model in the cache, whether it is fetched or not."""
     return cache_dir() / "models" / str(name)
 
 
 def locate_published(name: str) -> Path:
-    """The directory of a published network; where it is not fetched yet, how to get it."""
+    """Return the directory of a published network; if it is not fetched yet, the error says how to."""
     directory = fetched_directory(name)
     if not isinstance(find_published(name), PublishedNetwork):
         raise InputError(f"{name} is not a model that draws samples ({PUBLISHED[name].about})")

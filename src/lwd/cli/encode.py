@@ -12,15 +12,15 @@ from lwd.latents.settings import EncodeSettings
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "encode",
-        help="images to shards of texture and semantic latents",
-        description="Turn images into shards of latents. Run again to continue; torchrun shares the work.",
+        help="encode images into shards of texture and semantic latents",
+        description="Encode images into shards of latents. Run again to continue; use torchrun for several processes.",
         epilog="example: lwd encode cifar10/train --texture ae --semantic resnet50:4@64 --compress pca --out latents",
     )
     add = parser.add_argument
     add("source", metavar="SOURCE", help="fashion/train, cifar10/train, or a directory with one folder per class")
-    add("--texture", required=True, metavar="DIR", help="texture autoencoder (ours, or diffusers' AutoencoderKL)")
+    add("--texture", required=True, metavar="DIR", help="texture autoencoder (of lwd fit, or diffusers' AutoencoderKL)")
     add("--semantic", required=True, metavar="NAME", help="resnet50:4@64, a DINOv2 or CLIP model, or embedded")
-    add("--compress", metavar="DIR", help="compressor of its features (PCA or SemVAE)")
+    add("--compress", metavar="DIR", help="compressor of the semantic features (PCA or SemVAE)")
     add("--out", required=True, metavar="DIR", help="directory for the shards")
     names = ("size", "shard_size", "batch", "dtype", "features", "skip_bad", "threads")
     add_settings(parser, EncodeSettings, *names, size="PX")
@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.semantic == "embedded":
         return _embedded(arguments)
     if not arguments.compress:
-        raise InputError("--semantic needs --compress DIR (lwd fit semantic makes one)")
+        raise InputError("--semantic needs --compress DIR; create one with lwd fit semantic")
     source = open_source(arguments.source)
     encoders = Encoders.load(arguments.texture, arguments.semantic, arguments.compress)
     check_writable(arguments.out)
@@ -58,7 +58,7 @@ def _embedded(arguments: argparse.Namespace) -> int:
 
     source, _, split = arguments.source.partition("/")
     if source != "fashion" or arguments.compress:
-        raise InputError("--semantic embedded is for fashion/train and fashion/test, and takes no --compress")
+        raise InputError("--semantic embedded works only for fashion/train and fashion/test, without --compress")
     place = locate_autoencoder(arguments.texture)
     record = f"{Path(arguments.texture).resolve().name} (files {model_digest(place)})"
     out = encode_embedded(split or "train", TextureAutoencoder.load(arguments.texture).eval(), arguments.out, record)

@@ -12,7 +12,7 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "fit",
         help="train a small texture autoencoder, or a compressor of semantic features",
-        description="Train an autoencoder or a compressor. Run again to continue an interrupted fit (PCA starts anew).",
+        description="Train an autoencoder or a compressor. Run again to continue (PCA starts from the beginning).",
         epilog="example: lwd fit texture cifar10/train --out ae",
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
@@ -24,13 +24,13 @@ def add_parser(commands: Any) -> None:
     )
     semantic = actions.add_parser(
         "semantic",
-        help="PCA or SemVAE of an encoder's features",
-        description="Fit a compressor of an encoder's features; reports held-out explained variance (and cosine).",
+        help="PCA or SemVAE of the features of an encoder",
+        description="Fit a compressor of the features of an encoder; reports held-out explained variance and cosine.",
         epilog="example: lwd fit semantic cifar10/train --encoder resnet50:4@64 --grid 8x8 --kind pca --out pca",
     )
     semantic.add_argument("--encoder", required=True, metavar="NAME", help="resnet50:4@64, a hub id or a directory")
-    semantic.add_argument("--grid", required=True, metavar="HxW", help="the texture latent's grid, for example 8x8")
-    semantic.add_argument("--kind", choices=("pca", "semvae"), default="pca", help="which compressor (default pca)")
+    semantic.add_argument("--grid", required=True, metavar="HxW", help="grid of the texture latents, for example 8x8")
+    semantic.add_argument("--kind", choices=("pca", "semvae"), default="pca", help="kind of compressor (default pca)")
     for action, kind, own in (
         (texture, TextureSettings, ("patch", "kl", "width")),
         (semantic, SemVAESettings, ("limit", "width")),
@@ -64,7 +64,7 @@ def run_semantic(arguments: argparse.Namespace) -> int:
 
     pca, grid = arguments.kind == "pca", parse_grid(arguments.grid)
     if pca and any(getattr(arguments, name) is not None for name in ("steps", "limit", "width")):
-        raise InputError("--steps, --limit and --width are SemVAE's and have no effect on PCA; leave them out")
+        raise InputError("--steps, --limit and --width have no effect on PCA; leave them out, or use --kind semvae")
     settings = _settings(arguments, FitSettings if pca else SemVAESettings)
     source, encoder = open_source(arguments.source), load_encoder(arguments.encoder)
     with _bar(-(-(len(source) - settings.held_out) // settings.batch) if pca else settings.steps) as bar:

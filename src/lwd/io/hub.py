@@ -41,7 +41,7 @@ class Repository:
     download: Callable[[str], Path]
 
     def find(self, folder: str, path: str) -> str:
-        """The full path of `path` in `folder`; or of the only file with that name there, at any depth."""
+        """Return the full path of `path` in `folder`, or of the only file with that name there, at any depth."""
         full = f"{folder}/{path}" if folder else path
         if full in self.files:
             return full
@@ -76,7 +76,7 @@ class Repository:
 
 
 def open_hub(name: str, revision: str | None, into: Path) -> Repository:
-    """A repository of the hub, listed now; files are downloaded below `into`, where an interrupted one is resumed."""
+    """List a repository of the hub; its files are downloaded into `into`, resuming interrupted downloads."""
     hub = import_extra("huggingface_hub", "hub", f"downloading from {name}")
     # Read here, too: huggingface_hub reads HF_ENDPOINT (a mirror) only once, when it is imported.
     endpoint = os.environ.get("HF_ENDPOINT") or None
@@ -96,7 +96,7 @@ def open_hub(name: str, revision: str | None, into: Path) -> Repository:
 
 
 def _download(url: str, target: Path, size: int | None, what: str) -> Path:
-    """Download into `target`, beginning where an earlier attempt ended: hf_hub_download would begin anew."""
+    """Download into `target` from where an earlier attempt stopped; hf_hub_download would start over."""
     if target.is_file():
         return target
     partial = target.with_name(f"{target.name}.partial")
@@ -117,7 +117,7 @@ def _download(url: str, target: Path, size: int | None, what: str) -> Path:
 
 
 def open_copy(name: str, directory: str | os.PathLike[str]) -> Repository:
-    """A local copy: DIR/owner/name if it is there, else DIR itself."""
+    """List a local copy: DIR/owner/name if it exists, else DIR itself."""
     root = Path(directory)
     if not root.is_dir():
         raise InputError(f"{directory} is not a directory with a copy of {name}", argument="source")
@@ -135,7 +135,7 @@ def _listed(one: Any) -> Listed:
 
 
 def hub_error(error: Exception, problem: str, revision: str | None = None) -> InputError:
-    """What went wrong at the hub, in one line with what to do about it."""
+    """Explain an error of the hub in one line that says what to do."""
     kinds = {kind.__name__ for kind in type(error).__mro__}
     status = getattr(getattr(error, "response", None), "status_code", None)
     if "RevisionNotFoundError" in kinds:

@@ -1,4 +1,4 @@
-"""Shards of the embedded data set: our texture latents of its images beside the semantic latents that ship with lwd."""
+"""Shards of the embedded data set: texture latents from an autoencoder, and the semantic latents that ship with lwd."""
 
 import os
 from pathlib import Path
@@ -19,9 +19,9 @@ SHARD = 2000
 
 @torch.no_grad()
 def encode_embedded(split: str, autoencoder: TextureAutoencoder, out: str | os.PathLike[str], texture: str) -> Path:
-    """Write the shards of `fashion/split`, unless they are there; texture: what the autoencoder is, for the record.
+    """Write the shards of `fashion/split` unless they exist; texture: a description of the autoencoder.
 
-    There are no mirrored latents: the semantic latents ship for the images as they are.
+    There are no mirrored latents: the shipped semantic latents are of the original images only.
     """
     out, source, semantic = Path(out), load_fashion(split), fashion_semantic(split)
     meta = fashion_meta()
@@ -31,7 +31,7 @@ def encode_embedded(split: str, autoencoder: TextureAutoencoder, out: str | os.P
         manifest = read_manifest(out)
         found = manifest.provenance if manifest else {}
         if found != about:
-            raise InputError(f"{out} holds other shards ({found}); choose another directory")
+            raise InputError(f"{out} contains other shards ({found}); use another directory")
         return out
     parts = [
         autoencoder.encode(from_uint8(torch.tensor(source.images[i : i + 500]))) for i in range(0, len(source), 500)
@@ -40,7 +40,7 @@ def encode_embedded(split: str, autoencoder: TextureAutoencoder, out: str | os.P
     if latents["texture"].shape[2:] != GRID:
         size = "x".join(map(str, latents["texture"].shape[2:]))
         raise InputError(
-            f"the embedded semantic latents are on 4x4, the autoencoder's on {size}; fit one with patches of 7 px"
+            f"the embedded semantic latents are 4x4, but the autoencoder's latents are {size}; use patches of 7 px"
         )
     labels, lines = torch.from_numpy(source.labels), []
     for number, low in enumerate(range(0, len(source), SHARD)):

@@ -1,4 +1,4 @@
-"""Fitting what makes latents: the small texture autoencoder, and compressors of semantic features."""
+"""Fitting the small texture autoencoder and the compressors of semantic features."""
 
 import json
 import os
@@ -38,7 +38,7 @@ def fit_texture(
     replace: bool = False,
     progress: Progress | None = None,
 ) -> dict[str, float]:
-    """Train a PatchAutoencoder on the images; returns the held-out PSNR. An interrupted fit is taken up again."""
+    """Train a PatchAutoencoder on the images; returns the held-out PSNR. Resumes after an interruption."""
     check_destination(out, replace)
     train, held_out = split(source, settings)
     torch.manual_seed(settings.seed)
@@ -56,8 +56,8 @@ def fit_texture(
     with torch.no_grad():
         parts = [psnr(model.decode(model.encode(b)), b).cpu() for b in _batches(source, held_out, settings)]
     scores = torch.cat(parts)
-    with atomic_directory(out, replace) as aside:
-        model.eval().save(aside)
+    with atomic_directory(out, replace) as folder:
+        model.eval().save(folder)
     _discard_state(Path(out))
     return {"psnr": float(scores.mean()), "held_out": float(len(scores))}
 
@@ -71,14 +71,14 @@ def fit_pca(
     replace: bool = False,
     progress: Progress | None = None,
 ) -> dict[str, float]:
-    """Exact PCA of all training images' features, in one pass; returns explained variance, fitted and held out.
+    """Fit an exact PCA to the features of all training images; returns explained variance, fitted and held out.
 
-    There is nothing to take up again: an interrupted pass starts anew.
+    This is a single pass: after an interruption it starts from the beginning.
     """
     check_destination(out, replace)
     width = getattr(encoder, "features", None)
     if isinstance(width, int) and settings.channels > width:
-        raise InputError(f"PCA of {width} features has at most that many channels, got {settings.channels}")
+        raise InputError(f"PCA of {width} features has at most {width} channels, got {settings.channels}")
     train, held_out = split(source, settings)
     fit = PCAFit()
     for step, batch in enumerate(_features(source, train, encoder, grid, settings), start=1):
@@ -100,7 +100,7 @@ def fit_semvae(
     replace: bool = False,
     progress: Progress | None = None,
 ) -> dict[str, float]:
-    """Train a SemVAE on the features of up to `limit` images (kept in memory as float16); returns held-out numbers."""
+    """Train a SemVAE on the features of up to `limit` images (kept in memory as float16); returns held-out scores."""
     check_destination(out, replace)
     train, held_out = split(source, settings)
     limit = settings.limit
@@ -127,7 +127,7 @@ def fit_semvae(
 
 @torch.no_grad()
 def _held_out(model: PCA | SemVAE, mean: Tensor, batches: Iterable[Tensor]) -> dict[str, float]:
-    """Explained variance (around the fitted mean) and cosine of features that were held out."""
+    """Return explained variance (around the fitted mean) and cosine of held-out features."""
     lost = spread = cosine = 0.0
     count = positions = 0
     for features in batches:
@@ -137,12 +137,12 @@ def _held_out(model: PCA | SemVAE, mean: Tensor, batches: Iterable[Tensor]) -> d
         cosine += float(cosine_similarity(decoded, features, dim=1).sum())
         count, positions = count + len(features), positions + features[:, 0].numel()
     if not count:
-        raise InputError("none of the held-out images can be read; hold out more", argument="held_out")
+        raise InputError("none of the held-out images can be read; hold out more images", argument="held_out")
     return {"explained_held_out": 1 - lost / spread, "cosine_held_out": cosine / positions, "held_out": float(count)}
 
 
 def _collect(batches: Iterable[Tensor], most: int) -> tuple[Tensor, ChannelMoments]:
-    """Features of up to `most` images as float16, and their moments: never all of them in float32."""
+    """Collect features of up to `most` images as float16, and their moments, without a full float32 copy."""
     moments, count, kept = ChannelMoments(), 0, torch.zeros(0)
     for batch in batches:
         half = batch.half().cpu()
@@ -162,15 +162,17 @@ def _source(source: ImageSource) -> dict[str, str]:
 
 
 def split(source: ImageSource, settings: FitSettings) -> tuple[Index, Index]:
-    """Indices to train on and to hold out, shuffled: sources are often sorted by class."""
+    """Return indices to train on and to hold out; shuffled, because sources are often sorted by class."""
     if len(source) <= settings.held_out:
-        raise InputError(f"{source.name} has {len(source)} images; {settings.held_out} to hold out are too many")
+        raise InputError(
+            f"{source.name} has {len(source)} images, too few to hold out {settings.held_out}", argument="held_out"
+        )
     shuffled = order(len(source), 2**31 + settings.seed, np.arange(len(source)))
     return shuffled[settings.held_out :], shuffled[: settings.held_out]
 
 
 def images(source: ImageSource, index: Index, size: int, skip_bad: bool = False, mirror: Index | None = None) -> Tensor:
-    """Images by number, (b, 3, h, w) in [-1, 1], mirrored where `mirror`; without unreadable ones if `skip_bad`."""
+    """Load images by number, (b, 3, h, w) in [-1, 1], mirrored where `mirror`; `skip_bad` skips unreadable ones."""
     rows = []
     for position, number in enumerate(index):
         try:
@@ -178,7 +180,7 @@ def images(source: ImageSource, index: Index, size: int, skip_bad: bool = False,
         except BadImage as error:
             if skip_bad:
                 continue
-            raise InputError(f"{error}; skip_bad leaves such images out", argument="skip_bad") from error
+            raise InputError(f"{error}; skip_bad skips such images", argument="skip_bad") from error
         row = center_crop(row, size) if size else row
         rows.append(row[:, ::-1] if mirror is not None and mirror[position] else row)
     if len({row.shape for row in rows}) > 1:
@@ -201,7 +203,7 @@ def _features(
     source: ImageSource, index: Index, encoder: SemanticEncoder, grid: tuple[int, int], settings: FitSettings
 ) -> Iterator[Tensor]:
     if min(grid) < 1:
-        raise InputError(f"a grid has at least 1 row and 1 column, got {grid[0]}x{grid[1]}")
+        raise InputError(f"a grid needs at least 1 row and 1 column, got {grid[0]}x{grid[1]}")
     move(encoder, settings.device)
     for batch in _batches(source, index, settings):
         yield resize_map(encoder(batch), *grid)
@@ -215,9 +217,9 @@ def _descend(
     about: dict[str, Any],
     progress: Progress | None,
 ) -> None:
-    """AdamW with a warm-up and a cosine decay; randomness is a function of (seed, step), state is kept every 200."""
+    """Run AdamW with warm-up and cosine decay; random draws depend on (seed, step); saves its state every 200 steps."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=settings.lr, weight_decay=0.01)
-    # Where it runs, and whether unreadable images stop it, may change between the parts of a fit.
+    # The device and skip_bad may change when a fit resumes.
     plan = {key: value for key, value in settings.to_dict().items() if key not in ("skip_bad", "device")} | about
     first = _resume(model, optimizer, out, plan)
     for step in range(first, settings.steps):
@@ -240,7 +242,7 @@ def _state_path(out: Path) -> Path:
 
 
 def _keep_state(model: nn.Module, optimizer: torch.optim.Optimizer, step: int, out: Path, plan: dict[str, Any]) -> None:
-    """One file, so that a kill cannot pair one fit's plan with another's weights: the plan is a tensor of bytes."""
+    """Save one file, with the plan as a tensor of bytes, so that a kill cannot mix the plan and weights of two fits."""
     tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     for i, parameter in enumerate(model.parameters()):
         tensors |= {f"{key}.{i}": optimizer.state[parameter][key] for key in ("exp_avg", "exp_avg_sq")}

@@ -11,16 +11,16 @@ Count = Annotated[int, Field(ge=1)]
 
 
 class CompressorFile(FileRecord):
-    """What compressors share: the features they were fitted to."""
+    """Fields of all compressors: the features they were fitted to."""
 
     encoder: str = ""
-    """Identity of the encoder whose features it was fitted to; checked by `lwd encode` where present."""
+    """Identity of the encoder whose features it was fitted to; `lwd encode` checks it if present."""
     grid: tuple[Count, Count] | None = None
     """Rows and columns of those features."""
 
 
 class PCAFile(CompressorFile):
-    """config.json beside pca.safetensors (float64: mean, components, variances, total)."""
+    """config.json next to pca.safetensors (float64: mean, components, variances, total)."""
 
     format: Literal["lwd.pca"] = "lwd.pca"
     version: Literal[1] = 1
@@ -29,7 +29,7 @@ class PCAFile(CompressorFile):
     channels: Count
     """Latent channels."""
     explained: float
-    """Share of the fitted variance."""
+    """Explained share of the fitted variance."""
 
     what: ClassVar[str] = "a PCA"
 
@@ -42,9 +42,9 @@ class SemVAEConfig(Record):
     channels: Count = 16
     """Latent channels."""
     width: Count = 0
-    """Width of the transformer; 0 = that of the features."""
+    """Width of the transformer; 0 = width of the features."""
     depth: Count = 2
-    """Blocks of the encoder, and of the decoder."""
+    """Blocks in the encoder, and in the decoder."""
     heads: Count = 12
     """Attention heads."""
 
@@ -63,7 +63,7 @@ class SemVAEConfig(Record):
 
 
 class SemVAEFile(CompressorFile):
-    """config.json beside model.safetensors (the network's parameters, and the features' mean and std)."""
+    """config.json next to model.safetensors (the network's parameters, and the mean and std of the features)."""
 
     format: Literal["lwd.semvae"] = "lwd.semvae"
     version: Literal[1] = 1
@@ -74,7 +74,7 @@ class SemVAEFile(CompressorFile):
 
 
 class PatchAutoencoderFile(CompressorFile):
-    """config.json of our small texture autoencoder: a SemVAE over patches of pixels."""
+    """config.json of the small texture autoencoder: a SemVAE over patches of pixels."""
 
     format: Literal["lwd.patch_autoencoder"] = "lwd.patch_autoencoder"
     version: Literal[1] = 1
@@ -95,3 +95,16 @@ class ResNetFile(FileRecord):
     """The package it came from."""
 
     what: ClassVar[str] = "a ResNet-50"
+
+
+class EfficientNetFile(FileRecord):
+    """config.json of a downloaded EfficientNet-Lite in the cache."""
+
+    format: Literal["lwd.efficientnet"] = "lwd.efficientnet"
+    version: Literal[1] = 1
+    variant: str
+    """efficientnet-lite0, -lite1 or -lite2."""
+    source: str
+    """The package it came from."""
+
+    what: ClassVar[str] = "an EfficientNet-Lite"

@@ -18,7 +18,7 @@ from lwd.representations.formats import SemVAEConfig, SemVAEFile
 
 @dataclass(frozen=True)
 class SemVAELosses:
-    """Total, and its terms before weighting: squared error, 1 - cosine, KL divergence per latent number."""
+    """The total, and its terms before weighting: squared error, 1 - cosine, KL divergence per latent value."""
 
     total: Tensor
     mse: Tensor
@@ -27,7 +27,7 @@ class SemVAELosses:
 
 
 class SemVAE(nn.Module):
-    """Features (b, d, h, w) to latents (b, c, h, w) and back, position by position with attention between them."""
+    """Encode features (b, d, h, w) to latents (b, c, h, w) and back, with one token per position."""
 
     def __init__(self, config: SemVAEConfig) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class SemVAE(nn.Module):
         self.from_latents = nn.Linear(config.channels, width)
         self.decoder = nn.ModuleList(_Block(width, config.heads) for _ in range(config.depth))
         self.to_features = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, d))
-        # The features' own scale: without it a network of any scale would first have to learn it.
+        # Normalises the features, so that the network does not have to learn their scale.
         self.register_buffer("mean", torch.zeros(d))
         self.register_buffer("std", torch.ones(d))
 
@@ -51,25 +51,25 @@ class SemVAE(nn.Module):
         return self.config.channels
 
     def set_scale(self, mean: Tensor, std: Tensor) -> None:
-        """Per-channel mean and standard deviation of the features, from the data, before training."""
+        """Set the per-channel mean and standard deviation of the features, before training."""
         self.mean.copy_(mean)
         self.std.copy_(std.clamp(min=1e-6))
 
     def moments(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and log variance of the latents: two (b, c, h, w)."""
+        """Return mean and log variance of the latents: two (b, c, h, w)."""
         check_width(features, self.config.features)
         tokens = ((features - self.mean[:, None, None]) / self.std[:, None, None]).flatten(2).transpose(1, 2)
-        tokens = _through(self.encoder, self.from_features(tokens), features)
+        tokens = _run_blocks(self.encoder, self.from_features(tokens), features)
         mean, logvar = _maps(self.to_moments(tokens), features).chunk(2, dim=1)
         return mean, logvar.clamp(-30, 20)
 
     def encode(self, features: Tensor) -> Tensor:
-        """The latents' mean."""
+        """Return the mean of the latents."""
         return self.moments(features)[0]
 
     def decode(self, latents: Tensor) -> Tensor:
-        """Features (b, d, h, w)."""
-        tokens = _through(self.decoder, self.from_latents(latents.flatten(2).transpose(1, 2)), latents)
+        """Return features (b, d, h, w)."""
+        tokens = _run_blocks(self.decoder, self.from_latents(latents.flatten(2).transpose(1, 2)), latents)
         return _maps(self.to_features(tokens), latents) * self.std[:, None, None] + self.mean[:, None, None]
 
     def losses(self, features: Tensor, noise: Tensor, cosine: float = 1.0, kl: float = 1e-6) -> SemVAELosses:
@@ -97,7 +97,7 @@ class _Block(nn.Module):
         return x + self.mlp(self.norm2(x))
 
 
-def _through(blocks: nn.ModuleList, tokens: Tensor, like: Tensor) -> Tensor:
+def _run_blocks(blocks: nn.ModuleList, tokens: Tensor, like: Tensor) -> Tensor:
     head = tokens.shape[-1] // blocks[0].attn.heads  # type: ignore[operator, union-attr]
     cos, sin = (table.to(like.device) for table in rotary_table(like.shape[2], like.shape[3], int(head)))
     for block in blocks:
@@ -111,9 +111,9 @@ def _maps(tokens: Tensor, like: Tensor) -> Tensor:
 
 def save_semvae(model: SemVAE, directory: str | os.PathLike[str], replace: bool = False) -> None:
     """Write config.json and model.safetensors atomically."""
-    with atomic_directory(directory, replace) as aside:
-        write_safetensors(aside / "model.safetensors", model.state_dict())
-        SemVAEFile(network=model.config, **model.origin.keys()).write(aside / "config.json")
+    with atomic_directory(directory, replace) as folder:
+        write_safetensors(folder / "model.safetensors", model.state_dict())
+        SemVAEFile(network=model.config, **model.origin.keys()).write(folder / "config.json")
 
 
 def load_semvae(directory: str | os.PathLike[str]) -> SemVAE:
@@ -123,14 +123,14 @@ def load_semvae(directory: str | os.PathLike[str]) -> SemVAE:
 
 
 def load_weights(directory: Path, config: SemVAEConfig, origin: Origin) -> SemVAE:
-    """A network of this shape with the weights in model.safetensors."""
+    """Build a network of this shape with the weights in model.safetensors."""
     with torch.device("meta"):
         model = SemVAE(config)
     state = read_safetensors(directory / "model.safetensors")
     problems = mismatches({name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}, state)
     if problems:
         raise InputError(f"{directory}: " + "; ".join(problems))
-    # Stored in 16 bits or 32, always computed in 32: these networks are small.
+    # Weights may be stored in 16 bits, but these small networks always compute in 32.
     model.load_state_dict({name: tensor.float() for name, tensor in state.items()}, assign=True)
     model.origin = origin
     return model.requires_grad_(False).eval()

@@ -1,4 +1,4 @@
-"""Settings of fits; importing them loads no torch."""
+"""Settings of fits; importing them does not load torch."""
 
 from typing import Annotated
 
@@ -10,14 +10,14 @@ MAX_SEED = 2**31 - 1
 
 
 class FitSettings(Record):
-    """What all fits share."""
+    """Settings of all fits."""
 
     channels: Annotated[int, Field(ge=1)] = 16
     """Latent channels."""
     steps: Annotated[int, Field(ge=1)] = 2000
     """Training steps (PCA has none)."""
     batch: Annotated[int, Field(ge=1)] = 64
-    """Images at once."""
+    """Images per batch."""
     lr: Annotated[float, Field(gt=0)] = 2e-3
     """Learning rate."""
     kl: Annotated[float, Field(ge=0)] = 1e-6
@@ -25,34 +25,34 @@ class FitSettings(Record):
     seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = 0
     """Random seed."""
     held_out: Annotated[int, Field(ge=1)] = 500
-    """Images kept out of the fit, for the report."""
+    """Images held out of the fit, for the report."""
     size: Annotated[int, Field(ge=0)] = 0
-    """Crop and scale images to this many pixels; 0 takes them as they are."""
+    """Crop and scale images to this many pixels; 0 = keep their size."""
     skip_bad: bool = False
-    """Leave out images that cannot be read, instead of stopping."""
+    """Skip images that cannot be read instead of stopping."""
     device: str = "cpu"
     """Device to compute on."""
 
 
 class TextureSettings(FitSettings):
-    """A texture autoencoder."""
+    """Settings of a texture autoencoder."""
 
     patch: Annotated[int, Field(ge=1)] = 4
     """Pixels per latent position along each side."""
     width: Annotated[int, Field(ge=1)] = 128
     """Width of the transformer."""
     depth: Annotated[int, Field(ge=1)] = 2
-    """Blocks of the encoder, and of the decoder."""
+    """Blocks in the encoder, and in the decoder."""
 
 
 class SemVAESettings(FitSettings):
-    """A SemVAE of an encoder's features."""
+    """Settings of a SemVAE."""
 
     limit: Annotated[int, Field(ge=1)] = 4000
-    """Images to fit to; their features are kept in memory as float16."""
+    """Largest number of images to fit to; their features are kept in memory as float16."""
     width: Annotated[int, Field(ge=0)] = 0
-    """Width of the transformer; 0 = that of the features."""
+    """Width of the transformer; 0 = width of the features."""
     depth: Annotated[int, Field(ge=1)] = 2
-    """Blocks of the encoder, and of the decoder."""
+    """Blocks in the encoder, and in the decoder."""
     heads: Annotated[int, Field(ge=1)] = 8
     """Attention heads."""

@@ -1,4 +1,4 @@
-"""Settings of sampling; importing them loads no torch."""
+"""Settings of sampling; importing them does not load torch."""
 
 from typing import Annotated, Literal
 
@@ -8,25 +8,25 @@ from lwd.errors import InputError, nearest
 from lwd.io.records import Record
 
 UNIFORM, OPTIMISED = "tau", "optimised"
-"""Placements of steps beside the groups' names."""
+"""Placements of steps, in addition to the names of groups."""
 Kind = Literal["png", "npz"]
 
 
 class SampleSettings(Record):
-    """What to draw and how; on one kind of processor the same settings give the same bytes."""
+    """What to draw and how; equal settings give equal bytes on the same kind of processor."""
 
     count: Annotated[int, Field(ge=1)] = 64
     """Number of images."""
     seed: Annotated[int, Field(ge=0, lt=2**62)] = 0
-    """Seed of image 0; image i has seed + i."""
+    """Seed of the first image; image i has seed + i."""
     labels: tuple[int | str, ...] = ()
-    """Classes by number or name; images cycle through them. Empty: all classes."""
+    """Classes by number or name; images cycle through them. Empty = all classes."""
     solver: str = "dopri5"
     """Solver: dopri5, ab2, ab3, heun, midpoint, euler or rk4."""
     steps: int | None = None
     """Number of steps (fixed-step solvers only)."""
     placement: str = UNIFORM
-    """Where the steps are placed: evenly in tau, evenly in a group's time, or optimised."""
+    """Placement of the steps: even in tau, even in the time of a group, or optimised."""
     atol: Annotated[float, Field(gt=0)] | None = None
     """Absolute tolerance (dopri5 only; default 1e-6)."""
     rtol: Annotated[float, Field(gt=0)] | None = None
@@ -34,13 +34,13 @@ class SampleSettings(Record):
     scale: float | dict[str, float] | None = None
     """Guidance scale, for all groups or by group; 1 = no guidance."""
     interval: tuple[float, float] | dict[str, tuple[float, float]] | None = None
-    """Local times at which guidance acts, for all groups or by group."""
+    """Local times with guidance, for all groups or by group."""
     kinds: Annotated[tuple[Kind, ...], Field(min_length=1)] = ("png", "npz")
     """Files to write."""
     batch: Annotated[int, Field(ge=1)] = 64
-    """Images at once."""
+    """Images per batch."""
     threads: Annotated[int, Field(ge=1)] = 2
-    """Threads per process; affects the last bits."""
+    """CPU threads per process; affects the last bits."""
 
     @model_validator(mode="after")
     def _check(self) -> "SampleSettings":
@@ -60,15 +60,15 @@ class SampleSettings(Record):
 
 
 class BenchmarkSettings(Record):
-    """How solvers are compared on a model."""
+    """How to compare solvers on a model."""
 
     tolerance: Annotated[float, Field(gt=0)] = 0.02
-    """Error to stay below, as a share of the samples' spread."""
+    """Largest allowed error, relative to the standard deviation of the samples."""
     budgets: tuple[Annotated[int, Field(ge=1)], ...] = (4, 6, 8, 12, 16, 24, 32, 48)
-    """Evaluations of the network per sample to try."""
+    """Numbers of network evaluations per sample to try."""
     count: Annotated[int, Field(ge=1)] = 32
-    """Samples for the error."""
+    """Number of samples for the error."""
     samples: Annotated[int, Field(ge=1)] = 1000
-    """Images for each Fréchet distance."""
+    """Number of images for each Fréchet distance."""
     encoder: str = ""
     """Encoder for the Fréchet distance, instead of Inception."""
