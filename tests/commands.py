@@ -228,7 +228,7 @@ def stand_in(setattr_: Callable[[str, object], object] | None = None) -> None:
     places = {
         "lwd.representations.encoders.load_encoder": stand_in_encoder,
         "lwd.evaluation.features.load_encoder": stand_in_encoder,
-        "lwd.latents.encode.load_encoder": stand_in_encoder,
+        "lwd.latents.encoders.load_encoder": stand_in_encoder,
         "lwd.evaluation.evaluate.InceptionNetwork": StandInInception,
         "lwd.latents.embedded.load_fashion": few_fashion,
         "lwd.latents.embedded.fashion_semantic": few_semantic,

@@ -38,7 +38,8 @@ def run(arguments: argparse.Namespace) -> int:
     from lwd.images.catalog import open_source
     from lwd.io.files import check_writable
     from lwd.io.jobs import process
-    from lwd.latents.encode import Encoders, encode
+    from lwd.latents.encode import encode
+    from lwd.latents.encoders import Encoders
 
     settings = EncodeSettings(**given(arguments, EncodeSettings) | ({"features": True} if arguments.align else {}))
     share, device = process(), choose_device(arguments.device)
