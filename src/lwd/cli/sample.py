@@ -17,7 +17,7 @@ def add_parser(commands: Any) -> None:
         epilog="example: lwd sample --model fashion --label dress --out dresses.png",
     )
     add = parser.add_argument
-    add("--model", required=True, metavar="DIR", help="a run or checkpoint, a hub id, or fashion (ships with lwd)")
+    add("--model", required=True, metavar="DIR", help="a run, a checkpoint, a hub id, or fashion (shipped)")
     add("--out", required=True, metavar="DIR", help="directory to write; NAME.png writes only a grid")
     add(
         "--label",
@@ -26,9 +26,10 @@ def add_parser(commands: Any) -> None:
         metavar="L",
         help="classes: dress, 3, 0,5-9 (default: all)",
     )
-    add_settings(parser, SampleSettings, "count", "seed", "solver", "steps", "placement", "rtol", "atol", atol="X")
+    names = ("count", "seed", "solver", "steps", "placement", "diffusion", "last_step", "rtol", "atol")
+    add_settings(parser, SampleSettings, *names, diffusion="W", last_step="STEP")
     add_guidance(parser)
-    add("--schedule", metavar="SPEC", help="another schedule, for a model that suits any (a surface probe's)")
+    add("--schedule", metavar="SPEC", help="another schedule, for a surface probe's model")
     add("--other-schedule", action="store_true", help="allow a schedule the model was not trained for")
     add("--decoder", metavar="DIR", help="texture autoencoder (default: the model's own)")
     add("--format", dest="kinds", metavar="KINDS", help="files to write: png, npz or both (default png,npz)")
@@ -57,6 +58,8 @@ def sample_settings(a: argparse.Namespace) -> SampleSettings:
         values["scale"] = by_group("scale", values["scale"], parse_number)
     if "interval" in values:
         values["interval"] = by_group("interval", values["interval"], parse_interval)
+    if "diffusion" in values:
+        values["diffusion"] = by_group("diffusion", values["diffusion"], lambda _, text: text)
     return SampleSettings(**values)
 
 
@@ -67,8 +70,11 @@ def run(arguments: argparse.Namespace) -> int:
     from lwd.io.jobs import process
     from lwd.sampling.generator import open_generator
     from lwd.sampling.samples import generate
+    from lwd.sampling.sde import SDE_METHODS
 
     a, settings = arguments, sample_settings(arguments)
+    if a.trajectory and settings.solver in SDE_METHODS:
+        raise InputError(f"the trajectory is the ODE's; {settings.solver} takes another path", argument="trajectory")
     rank, world = process()
     generator = open_generator(a.model, settings, a.guide, a.decoder, a.device, a.schedule, a.other_schedule)
     picture = a.out.lower().endswith(".png")
