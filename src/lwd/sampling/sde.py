@@ -95,10 +95,8 @@ class ReverseSDE:
         flow_field(self.velocity, self.schedule, self.layout, self.label)  # refuses a schedule of other groups
 
     def ends(self) -> tuple[float, ...]:
-        """Global times at which the noise of a group ends: there its local time is 1 - size of the last step."""
-        named = zip(self.schedule.groups, self.coefficients, strict=True)
-        found = {float(self.schedule.tau_of(g, 1 - self.last.size).detach()) for g, c in named if not c.is_zero}
-        return tuple(sorted(found))
+        """Global times at which the noise of a group ends."""
+        return noise_ends(self.schedule, self.coefficients, self.last)
 
     def noise_on(self, step: Piece) -> tuple[Coefficient, ...]:
         """The coefficients during a step: none for groups past the end of their noise."""
@@ -116,6 +114,12 @@ class ReverseSDE:
         """D_g(tau) = 2 rate_g w_g(t_g): (b,) -> (b, n)."""
         times, rates = self.schedule.times(tau), self.schedule.rates(tau)
         return 2 * rates * torch.stack([_weight(c, times[:, i]) for i, c in enumerate(coefficients)], dim=1)
+
+
+def noise_ends(schedule: Schedule, coefficients: Sequence[Coefficient], last: LastStep) -> tuple[float, ...]:
+    """Global times at which a group that has noise reaches local time 1 - size of the last step."""
+    named = zip(schedule.groups, coefficients, strict=True)
+    return tuple(sorted({float(schedule.tau_of(g, 1 - last.size).detach()) for g, c in named if not c.is_zero}))
 
 
 def sde_steps(
