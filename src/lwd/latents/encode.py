@@ -26,6 +26,7 @@ from lwd.latents.statistics import statistics_of
 from lwd.representations.encoders import Origin, SemanticEncoder, load_encoder, move, resize_map
 from lwd.representations.formats import PCAFile, SemVAEFile
 from lwd.representations.pca import load_pca
+from lwd.representations.sefi_semvae import find_sefi, load_sefi_semvae
 from lwd.representations.semvae import load_semvae
 from lwd.representations.texture import TextureAutoencoder, from_uint8, locate_autoencoder
 
@@ -63,9 +64,14 @@ class Encoders:
     def load(cls, texture: str, semantic: str, compress: str) -> "Encoders":
         """Load by name or directory: a texture autoencoder, a semantic encoder, a compressor (`lwd fit semantic`)."""
         encoder = load_encoder(semantic)
-        places = (("texture", locate_autoencoder(texture)), ("compressor", Path(compress)))
-        record = {part: f"{place.resolve().name} (files {model_digest(place)})" for part, place in places}
-        record = {"semantic": encoder.identity, **record}
+        place = locate_autoencoder(texture)
+        files = find_sefi(compress)
+        digest = files.digest if files else model_digest(compress)
+        record = {
+            "semantic": encoder.identity,
+            "texture": f"{place.resolve().name} (files {model_digest(place)})",
+            "compressor": f"{Path(compress).resolve().name} (files {digest})",
+        }
         return cls(TextureAutoencoder.load(texture), encoder, load_compressor(compress), record)
 
     def __post_init__(self) -> None:
@@ -92,7 +98,10 @@ class Encoders:
 
 
 def load_compressor(directory: str | os.PathLike[str]) -> Compressor:
-    """Load a PCA or SemVAE from a directory."""
+    """Load a PCA or SemVAE from a directory, or the published SemVAE of SeFi-Image from a download or checkpoint."""
+    files = find_sefi(directory)
+    if files is not None:
+        return load_sefi_semvae(files)
     value = read_json(Path(directory) / "config.json")
     kinds: dict[Any, Callable[..., Compressor]] = {
         PCAFile.format_name(): load_pca,
