@@ -47,6 +47,7 @@ def few():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lwd.latents.embedded.load_fashion", few_fashion)
         patch.setattr("lwd.latents.embedded.fashion_semantic", few_semantic)
+        patch.setattr("lwd.probing.surface.CALIBRATION", 2)
         yield
 
 

@@ -67,8 +67,8 @@ def test_texture_fit_reconstructs_and_reports_what_it_reaches(tmp_path, steps, g
     assert [p.name for p in tmp_path.iterdir()] == ["ae"]
 
 
-LONG = {"channels": 4, "steps": 203, "batch": 4, "held_out": 20, "depth": 1}
-"""State is kept every 200 steps."""
+LONG = {"channels": 4, "steps": 23, "batch": 4, "held_out": 20, "depth": 1}
+"""For fits that keep their state every 20 steps."""
 
 
 class Stop:
@@ -95,12 +95,20 @@ def texture(out, progress=None, **changes):
     return fit_texture(waves(), out, TextureSettings(**LONG | {"width": 32} | changes), progress=progress)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def often():
+    """Fits keep their state ten times as often."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lwd.representations.descent.KEEP_EVERY", 20)
+        yield
+
+
 @pytest.fixture(scope="module")
 def half(tmp_path_factory):
-    """A folder with the state of a texture fit and of a SemVAE fit, both interrupted at step 202."""
+    """A folder with the state of a texture fit and of a SemVAE fit, both interrupted at step 22."""
     folder = tmp_path_factory.mktemp("half")
     for fit, name in ((texture, "texture"), (semvae, "semvae")):
-        assert interrupted(fit, folder / name, 202) == 1
+        assert interrupted(fit, folder / name, 22) == 1
     assert sorted(p.name for p in folder.iterdir()) == [".semvae.fit.safetensors", ".texture.fit.safetensors"]
     return folder
 
@@ -116,7 +124,7 @@ def test_an_interrupted_fit_goes_on_where_it_was(folder):
     seen = []
     texture(folder / "calm")
     texture(folder / "texture", progress=lambda step, _: seen.append(step))
-    assert seen == [201, 202, 203]
+    assert seen == [21, 22, 23]
     name = "model.safetensors"
     assert (folder / "texture" / name).read_bytes() == (folder / "calm" / name).read_bytes()
     assert sorted(p.name for p in folder.iterdir()) == [".semvae.fit.safetensors", "calm", "texture"]
@@ -138,7 +146,7 @@ def test_only_the_same_semvae_fit_is_taken_up(folder, change):
     if "source" in change:
         other = waves()
         change = {"source": replace(other, images=255 - other.images)}
-    assert interrupted(partial(semvae, **change), folder / "semvae") == (1 if change else 201)
+    assert interrupted(partial(semvae, **change), folder / "semvae") == (1 if change else 21)
 
 
 def test_compressors_record_what_they_were_fitted_to(tmp_path):
@@ -245,12 +253,12 @@ def test_a_streamed_fit_resumes_to_the_same_bytes_with_any_loaders(tmp_path):
     """Oracle: the bytes of an undisturbed fit with one loader."""
 
     def fit(out, progress=None, loaders=1):
-        settings = SemVAESettings(**STREAM | {"batch": 2}, steps=203, loaders=loaders)
+        settings = SemVAESettings(**STREAM | {"batch": 2}, steps=23, loaders=loaders)
         return fit_semvae(waves(), ENCODER, (4, 4), out, settings, progress=progress)
 
     fit(tmp_path / "calm")
-    assert interrupted(fit, tmp_path / "again", 202) == 1
-    assert interrupted(partial(fit, loaders=3), tmp_path / "again") == 201
+    assert interrupted(fit, tmp_path / "again", 22) == 1
+    assert interrupted(partial(fit, loaders=3), tmp_path / "again") == 21
     fit(tmp_path / "again", loaders=2)
     assert (tmp_path / "again/model.safetensors").read_bytes() == (tmp_path / "calm/model.safetensors").read_bytes()
 

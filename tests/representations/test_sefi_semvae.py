@@ -10,7 +10,8 @@ from torch.testing import assert_close
 
 import lwd
 from lwd.images.sources import ArraySource
-from lwd.latents.encode import Encoders, encode, load_compressor
+from lwd.latents.encode import encode
+from lwd.latents.encoders import Encoders, load_compressor
 from lwd.latents.verify import verify
 from lwd.representations.encoders import CallableEncoder
 from lwd.representations.formats import SemVAEConfig
@@ -133,7 +134,7 @@ def test_images_are_encoded_with_it(tmp_path):
 
     def encoders():
         texture = lwd.TextureAutoencoder.load(tmp_path / "ae")
-        return Encoders(texture, CallableEncoder(features, "means"), load_compressor(hub_root))
+        return Encoders.of(texture, CallableEncoder(features, "means"), load_compressor(hub_root))
 
     hub_root = hub(tmp_path / "hub")
     encode(source, tmp_path / "latents", encoders(), lwd.EncodeSettings(threads=1))
@@ -149,7 +150,7 @@ def test_the_record_names_the_files(tmp_path, monkeypatch):
     """Oracle: a checksum that changes with the weights, and is the same for a copy elsewhere."""
     import shutil
 
-    monkeypatch.setattr("lwd.latents.encode.load_encoder", lambda _: CallableEncoder(lambda x: x, "pixels"))
+    monkeypatch.setattr("lwd.latents.encoders.load_encoder", lambda _: CallableEncoder(lambda x: x, "pixels"))
     hub(tmp_path / "one" / "vae")
     shutil.copytree(tmp_path / "one" / "vae", tmp_path / "two" / "vae")
     hub(tmp_path / "three" / "vae", weights={name: tensor + 1e-3 for name, tensor in WEIGHTS.items()})

@@ -13,11 +13,12 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "sample",
         help="draw images from a model: PNGs, ADM's .npz, a grid, a manifest",
-        description="Draw images from a model. Run again to continue; use torchrun for several processes.",
+        description="Draw images from a model. Run again to continue; several processes: torchrun.",
         epilog="example: lwd sample --model fashion --label dress --out dresses.png",
     )
     add = parser.add_argument
-    add("--model", required=True, metavar="DIR", help="a run or checkpoint, a hub id, or fashion (ships with lwd)")
+    add("--model", metavar="DIR", help="a run, checkpoint or hub id, or a name: fashion, sfd-xl")
+    add("--recipe", metavar="NAME", help="settings of a published row: sfd-xl-800-autoguidance")
     add("--out", required=True, metavar="DIR", help="directory to write; NAME.png writes only a grid")
     add(
         "--label",
@@ -46,6 +47,20 @@ def add_guidance(parser: Any) -> None:
     add("--interval", metavar="A:B", help="local times with guidance: 0.2:0.8, or texture=0.2:0.8")
 
 
+def apply_recipe(a: argparse.Namespace) -> None:
+    """Fill in the options that were not given from a published recipe."""
+    from lwd.checkpoints.published import Recipe, find_recipe
+
+    if a.recipe is not None:
+        found = {name: getattr(a, name) for name in Recipe.model_fields if hasattr(a, name)}
+        filled = find_recipe(a.recipe).fill(found)
+        for name, value in filled.items():
+            # As it would be typed: options by group are parsed later.
+            setattr(a, name, str(value) if name == "scale" else value)
+    if a.model is None:
+        raise InputError("name a model to draw from, or a published recipe", argument="model")
+
+
 def sample_settings(a: argparse.Namespace) -> SampleSettings:
     """Build settings from the command line."""
     values = given(a, SampleSettings)
@@ -68,6 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
     from lwd.sampling.generator import open_generator
     from lwd.sampling.samples import generate
 
+    apply_recipe(arguments)
     a, settings = arguments, sample_settings(arguments)
     rank, world = process()
     generator = open_generator(a.model, settings, a.guide, a.decoder, a.device, a.schedule, a.other_schedule)

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from lwd.io.tensors import mismatches, read_safetensors, write_safetensors
 from lwd.representations.settings import FitSettings
 
+KEEP_EVERY = 200
+"""Steps between saved states of a fit."""
 Progress = Callable[[int, float], object]
 """Called after each step with its number and its loss."""
 WHERE = ("skip_bad", "device", "loaders")
@@ -26,7 +28,7 @@ def descend(
     about: dict[str, Any],
     progress: Progress | None,
 ) -> None:
-    """Run AdamW with warm-up and cosine decay; random draws depend on (seed, step); saves its state every 200 steps."""
+    """Run AdamW with warm-up and cosine decay; draws depend on (seed, step); saves its state every KEEP_EVERY steps."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=settings.lr, weight_decay=0.01)
     plan = {key: value for key, value in settings.to_dict().items() if key not in WHERE} | about
     first = _resume(model, optimizer, out, plan)
@@ -41,7 +43,7 @@ def descend(
         optimizer.step()
         if progress is not None:
             progress(step + 1, float(value.detach()))
-        if (step + 1) % 200 == 0:
+        if (step + 1) % KEEP_EVERY == 0:
             _keep_state(model, optimizer, step + 1, out, plan)
 
 

@@ -58,7 +58,7 @@ SHAPES = {
 
 
 class EfficientNetLite(nn.Module):
-    """Feature maps of a stage, pooled features or logits of images (b, 3, h, w) in [-1, 1], resized to `resolution`."""
+    """Feature maps of one stage, pooled features or logits of images (b, 3, h, w) in [-1, 1] at `resolution`."""
 
     def __init__(self, shape: Shape, stage: int = 4, resolution: int = 0, name: str = "EfficientNet-Lite") -> None:
         super().__init__()
@@ -117,7 +117,7 @@ class EfficientNetLite(nn.Module):
 
 
 class _Convolution(nn.Conv2d):
-    """A convolution with TensorFlow's SAME padding: ceil(side / stride) positions, odd padding at the end."""
+    """A convolution with TensorFlow's SAME padding: ceil(side / stride) positions, an odd pixel at the end."""
 
     def __init__(self, inside: int, out: int, kernel: int, stride: int = 1, groups: int = 1) -> None:
         super().__init__(inside, out, kernel, stride=stride, groups=groups)

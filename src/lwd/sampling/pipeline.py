@@ -14,9 +14,11 @@ from torch import Tensor
 
 from lwd.assets import MODELS
 from lwd.checkpoints.directory import Checkpoint, load, locate, write_into
+from lwd.checkpoints.published import PUBLISHED, PublishedNetwork
 from lwd.errors import InputError, import_extra, nearest
 from lwd.guidance import AutoGuidance, ClassifierFree, Interval, Scale
 from lwd.io.files import atomic_directory, write_bytes
+from lwd.io.hub import hub_error
 from lwd.path import Velocity
 from lwd.representations.texture import TextureAutoencoder, to_uint8
 from lwd.sampler import sample
@@ -54,7 +56,7 @@ class LWDPipeline:
     def from_pretrained(
         cls, name: str | os.PathLike[str], device: torch.device | str = "cpu", dtype: torch.dtype | None = None
     ) -> "LWDPipeline":
-        """Load the directory of a checkpoint or run, `fashion` (ships with lwd), or a model of the hub."""
+        """Load a directory (checkpoint or run), `fashion` (ships with lwd), `sfd-xl` (`lwd fetch`), or a hub id."""
         directory = resolve(name)
         checkpoint = load(directory, device, dtype)
         vae = directory / AUTOENCODER
@@ -201,25 +203,22 @@ def _solver_settings(solver: Any) -> dict[str, Any]:
 
 
 def resolve(name: str | os.PathLike[str]) -> Path:
-    """Return the directory of a checkpoint: a path, the newest of a run, a shipped model, or a model of the hub."""
+    """Return the directory of a checkpoint: a path, the newest of a run, a shipped, fetched or downloaded model."""
     if str(name) in MODELS and not (locate(name) / "config.json").is_file():
         return MODELS[str(name)]
-    return locate(name) if Path(name).is_dir() else _downloaded(str(name))
+    return locate(name) if Path(name).is_dir() or str(name) in PUBLISHED else _downloaded(str(name))
 
 
 def _downloaded(name: str) -> Path:
     if name.count("/") != 1 or name.startswith((".", "/", "~")):
-        known = ", ".join(MODELS)
-        raise InputError(
-            f"{name} is neither a directory, nor a model that ships with lwd ({known}), nor a hub id (owner/name)"
-        )
+        known = nearest(name, [*MODELS, *(n for n, one in PUBLISHED.items() if isinstance(one, PublishedNetwork))])
+        raise InputError(f"{name} is neither a directory, nor a model by name, nor a hub id (owner/name); {known}")
     hub = import_extra("huggingface_hub", "hub", f"downloading {name}")
     patterns = ["*.json", "*.safetensors", f"{AUTOENCODER}/*"]
     try:
         return Path(hub.snapshot_download(name, allow_patterns=patterns))
-    except (OSError, ValueError, RuntimeError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(f"{name} is not a local directory and could not be downloaded ({reason})") from error
+    except Exception as error:  # see lwd.io.hub
+        raise hub_error(error, f"{name} is not a local directory and could not be downloaded") from error
 
 
 CARD = """---
