@@ -157,7 +157,8 @@ def smaller(arguments: Sequence[str]) -> list[str]:
     if getattr(a, "size", 0):
         more += ["--size", "32"]
     if name == "fit semantic" and a.kind == "semvae":
-        more += ["--steps", "2", "--limit", "16", "--width", "32"]
+        length = "--epochs 1" if a.epochs else "--steps 2"
+        more += [*length.split(), "--limit", "16", "--width", "32", "--heads", "2"]
     if name == "probe" and a.method == "surface":
         more += ["--points", "5", "--samples", "32"]
     if name == "train" and a.decoder:

@@ -16,6 +16,7 @@ from lwd.latents.shards import FEATURES, group_key
 from lwd.representations.encoders import Origin, SemanticEncoder, load_encoder, resize_map
 from lwd.representations.formats import PCAFile, SemVAEFile
 from lwd.representations.pca import load_pca
+from lwd.representations.sefi_semvae import find_sefi, load_sefi_semvae
 from lwd.representations.semvae import load_semvae
 from lwd.representations.texture import TextureAutoencoder, locate_autoencoder
 
@@ -93,7 +94,7 @@ class Encoders:
         record["texture"] = f"{place.resolve().name} (files {model_digest(place)})"
         for name, directory in compress.items():
             key = "compressor" if tuple(compress) == ("semantic",) else f"{name} compressor"
-            record[key] = f"{Path(directory).resolve().name} (files {model_digest(directory)})"
+            record[key] = f"{Path(directory).resolve().name} (files {compressor_digest(directory)})"
         features = load_encoder(align) if align else None
         record |= {"align": features.identity} if features else {}
         return cls(TextureAutoencoder.load(texture), found, features, record)
@@ -123,8 +124,17 @@ class Encoders:
         return out
 
 
+def compressor_digest(directory: str | os.PathLike[str]) -> str:
+    """Return a checksum (16 hexadecimal digits) of the files that `load_compressor` reads."""
+    files = find_sefi(directory)
+    return files.digest if files is not None else model_digest(directory)
+
+
 def load_compressor(directory: str | os.PathLike[str]) -> Compressor:
-    """Load a PCA or SemVAE from a directory."""
+    """Load a PCA or SemVAE from a directory, or the published SemVAE of SeFi-Image from a download or checkpoint."""
+    files = find_sefi(directory)
+    if files is not None:
+        return load_sefi_semvae(files)
     value = read_json(Path(directory) / "config.json")
     kinds: dict[Any, Callable[..., Compressor]] = {
         PCAFile.format_name(): load_pca,
