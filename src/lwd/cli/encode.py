@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     settings = EncodeSettings(**given(arguments, EncodeSettings))
     share, device = process(), choose_device(arguments.device)
-    if arguments.semantic == "embedded":
+    if arguments.semantic.partition(":")[0] == "embedded":
         return _embedded(arguments)
     if not arguments.compress:
         raise InputError("--semantic needs --compress DIR; create one with lwd fit semantic")
@@ -59,8 +59,13 @@ def _embedded(arguments: argparse.Namespace) -> int:
     source, _, split = arguments.source.partition("/")
     if source != "fashion" or arguments.compress:
         raise InputError("--semantic embedded works only for fashion/train and fashion/test, without --compress")
+    _, colon, channels = arguments.semantic.partition(":")
+    if colon and not channels.isdecimal():
+        raise InputError(f"--semantic embedded:N keeps N channels, got {arguments.semantic!r}")
+    kept = {"channels": int(channels)} if colon else {}
     place = locate_autoencoder(arguments.texture)
     record = f"{Path(arguments.texture).resolve().name} (files {model_digest(place)})"
-    out = encode_embedded(split or "train", TextureAutoencoder.load(arguments.texture).eval(), arguments.out, record)
+    autoencoder = TextureAutoencoder.load(arguments.texture).eval()
+    out = encode_embedded(split or "train", autoencoder, arguments.out, record, **kept)
     print(f"{out}: texture latents of {arguments.source}, with the embedded semantic latents")
     return 0
