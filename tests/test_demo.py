@@ -11,11 +11,11 @@ import lwd
 from commands import few_fashion, few_semantic
 from lwd.assets import AUTOENCODERS, MODELS
 from lwd.cli import main
-from lwd.io.clock import Clock
 from lwd.demo.plan import QUICK, Plan, keep
 from lwd.demo.results import _verdict
 from lwd.demo.run import _finished, expected, run_demo
 from lwd.images.fashion import load_fashion
+from lwd.io.clock import Clock
 from lwd.representations.judge import load_judge, seen_classes
 from lwd.representations.texture import TextureAutoencoder, from_uint8, psnr
 from lwd.training.interrupts import Interrupted

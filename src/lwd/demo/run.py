@@ -10,7 +10,6 @@ from typing import Any
 from lwd.assets import AUTOENCODERS
 from lwd.checkpoints.directory import locate
 from lwd.compute.devices import threads
-from lwd.io.clock import Clock
 from lwd.demo.plan import FULL, NAMES, SPECS, VARIANTS, Plan, keep, samples_folder, train_folder
 from lwd.demo.results import Results, findings
 from lwd.demo.story import make_story
@@ -18,6 +17,7 @@ from lwd.errors import InputError
 from lwd.evaluation.evaluate import evaluate
 from lwd.evaluation.formats import EvaluationFile
 from lwd.evaluation.settings import EvaluateSettings
+from lwd.io.clock import Clock
 from lwd.io.files import model_digest
 from lwd.io.locks import alone
 from lwd.latents.embedded import encode_embedded

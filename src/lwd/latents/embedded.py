@@ -23,7 +23,8 @@ def encode_embedded(
 ) -> Path:
     """Write the shards of `fashion/split` unless they exist; texture: a description of the autoencoder.
 
-    channels: how many of the semantic latents' principal components to keep, largest first. There are no mirrored latents: the shipped semantic latents are of the original images only.
+    channels: how many of the semantic latents' principal components to keep, largest first. There are no mirrored
+    latents: the shipped semantic latents are of the original images only.
     """
     if not 1 <= channels <= CHANNELS:
         raise InputError(
