@@ -164,6 +164,7 @@ TINY = Scale(
     ),
     makes="embedded",
     cpu=True,
+    threads=1,
 )
 CIFAR10 = Scale(
     name="cifar10",
