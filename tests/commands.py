@@ -431,8 +431,9 @@ def writes(a: Namespace, folder: Path) -> list[Path]:
     key = "probe surface" if name == "probe" and a.method == "surface" else name
     found += [folder / out / file for file in WRITES.get(key, ())]
     if name == "sample":
-        found += [folder / out / "samples.npz"] if "npz" in a.format else []
-        found += [folder / out / "images" / "000000.png"] if "png" in a.format else []
+        kinds = a.kinds or "png,npz"
+        found += [folder / out / "samples.npz"] if "npz" in kinds else []
+        found += [folder / out / "images" / "000000.png"] if "png" in kinds else []
         found += [folder / out / "trajectory.png"] if a.trajectory else []
     if name == "sweep":
         found += [folder / out / f"lambda-{float(k):g}" / "schedule.json" for k in a.kinetic.split(",")]
