@@ -2,8 +2,8 @@
 
     python benchmarks/backbone.py [--json] [--eager] [--profile] [--quick]
 
-The peak is the best of several square float32 products; the network's work is 3 x 2 x (multiplications of its linear
-maps and of attention), the usual count for a forward and a backward pass. Ratios of one run; no wall-clock claims.
+The peak is the best of several square float32 products; the work of the network is 3 x 2 x (multiplications of its
+linear layers and of attention), the usual count for a forward and a backward pass. Only ratios within one run count.
 """
 
 import argparse
@@ -25,7 +25,7 @@ MODELS = {
 
 
 def best(work: Callable[[], object], seconds: float) -> float:
-    """The shortest of repeated timings: the machine is shared, so noise only adds."""
+    """Return the shortest of repeated timings: on a shared machine, noise only adds time."""
     work()
     shortest, end = float("inf"), time.perf_counter() + seconds
     while time.perf_counter() < end:
@@ -68,7 +68,7 @@ def step(config: LightningDiTConfig, batch: int, compile: bool) -> Callable[[], 
 
 
 def profile(run: Callable[[], object], rows: int = 14) -> str:
-    """Where the time goes, by operator."""
+    """Return a profile by operator."""
     with torch.profiler.profile() as recorded:
         for _ in range(3):
             run()
@@ -80,8 +80,8 @@ def profile(run: Callable[[], object], rows: int = 14) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print the ratios as one JSON object on the last line")
-    parser.add_argument("--eager", action="store_true", help="leave out torch.compile, which takes minutes")
-    parser.add_argument("--profile", action="store_true", help="print where the time goes")
+    parser.add_argument("--eager", action="store_true", help="skip torch.compile, which takes minutes")
+    parser.add_argument("--profile", action="store_true", help="print a profile by operator")
     parser.add_argument("--quick", action="store_true", help="the small model only, short timings")
     arguments = parser.parse_args()
     seconds = 1.0 if arguments.quick else 12.0

@@ -1,10 +1,10 @@
-"""FID of CIFAR-10 test images against the other half of the test set: as they are, blurred, noised, JPEG-compressed.
+"""FID of CIFAR-10 test images against the other half of the test set: unchanged, blurred, noised, JPEG-compressed.
 
     python benchmarks/degradations.py [--reference 5000] [--samples 500] [--json]
 
-Reference: the first half of the test set. Samples: images of the second half, so that no image is on both sides. Needs
-`lwd data fetch cifar10` and `lwd data fetch inception`. Interrupted, it goes on where it was: what Inception saw is
-cached. All degraded rows have the same number of samples, because FID falls with it.
+Reference: the first half of the test set. Samples: images of the second half, so that no image is in both sets. Needs
+`lwd data fetch cifar10` and `lwd data fetch inception`. Resumes after an interruption: features are cached. All
+degraded rows have the same number of samples, because FID decreases with it.
 """
 
 import argparse
@@ -30,7 +30,7 @@ def blur(pixels: np.ndarray, number: int, radius: float) -> np.ndarray:
 
 
 def noise(pixels: np.ndarray, number: int, sigma: float) -> np.ndarray:
-    """Normal noise of `sigma` grey levels, another for each image."""
+    """Add normal noise of `sigma` grey levels, different for each image."""
     drawn = np.random.default_rng(number).normal(0, sigma, pixels.shape)
     return np.clip(pixels + drawn, 0, 255).round().astype(np.uint8)
 

@@ -1,11 +1,11 @@
-"""What `lwd train --init-from PROBE` is worth: losses on images that were not trained on, by training steps.
+"""The benefit of `lwd train --init-from PROBE`: losses on held-out images by training steps.
 
     python benchmarks/init_from.py [--probe 1000] [--steps 500] [--schedule offset:0.3] [--json]
 
 On the embedded images: a surface probe, then the same training under one schedule from its weights and from scratch,
 with the same batches and noise. The loss is the flow loss of the averaged weights on the 2,000 embedded test images.
-Both trainings see the same images in the same order; from scratch it goes on to probe + steps, which is what the
-probe's weights have cost.
+Both trainings see the same images in the same order; the training from scratch also runs for probe + steps, the total
+cost of the other one.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from lwd.training.train import train
 
 @torch.no_grad()
 def held_out(run: Path, test: LatentReader, batches: int = 16, size: int = 125) -> float:
-    """Flow loss of the newest averaged weights, on the same images, noise and times for every run."""
+    """Compute the flow loss of the newest averaged weights, with the same images, noise and times for every run."""
     checkpoint, total = load(locate(run)), 0.0
     objective, generator = FlowObjective(checkpoint.layout), torch.Generator().manual_seed(1)
     for number in range(batches):
@@ -63,7 +63,7 @@ def main() -> None:
     train(with_changes(config, run={"steps": a.steps}), data, out / "from", options, init_from=out / "probe")
     rows[f"from the probe, {a.steps} steps"] = held_out(out / "from", test)
     for steps in (a.steps, a.probe, a.probe + a.steps):
-        run = out / f"scratch-{steps}"  # each with its own decay of the learning rate, as a user would run it
+        run = out / f"scratch-{steps}"  # each with its own learning rate decay
         train(with_changes(config, run={"steps": steps}), data, run, options)
         rows[f"from scratch, {steps} steps"] = held_out(run, test)
     print("| run | held-out flow loss |\n| --- | --- |")

@@ -1,4 +1,4 @@
-"""Our Fréchet distance against scipy.linalg.sqrtm, and the memory of precision and recall.
+"""Speed of the Fréchet distance against scipy.linalg.sqrtm, and memory of precision and recall.
 
     python benchmarks/metrics.py [--json] [--dimension 2048] [--points 10000]
 
@@ -21,7 +21,7 @@ from lwd.evaluation.metrics import Moments, frechet_from_moments, precision_reca
 
 
 def features(count: int, dimension: int, seed: int) -> torch.Tensor:
-    """Correlated features whose spectrum falls as Inception's does."""
+    """Draw correlated features with a spectrum like Inception's."""
     generator = torch.Generator().manual_seed(seed)
     scale = torch.linspace(0, 6, dimension).neg().exp()
     mixing = torch.randn(dimension, dimension, generator=torch.Generator().manual_seed(99)) / dimension**0.5
@@ -29,7 +29,7 @@ def features(count: int, dimension: int, seed: int) -> torch.Tensor:
 
 
 def frechet_ratio(dimension: int) -> tuple[float, float]:
-    """How many times faster ours is, and the relative difference of the values."""
+    """Return the speed-up over sqrtm, and the relative difference of the values."""
     a, b = (Moments().update(features(2 * dimension, dimension, seed)) for seed in (0, 1))
     start = time.perf_counter()
     ours = frechet_from_moments(a.mean, a.covariance, b.mean, b.covariance)
@@ -52,15 +52,15 @@ def peak() -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print the numbers as one JSON object on the last line")
-    parser.add_argument("--dimension", type=int, default=2048, help="of the features (default 2048)")
-    parser.add_argument("--points", type=int, default=10_000, help="on each side (default 10000)")
+    parser.add_argument("--dimension", type=int, default=2048, help="dimension of the features (default 2048)")
+    parser.add_argument("--points", type=int, default=10_000, help="points in each set (default 10000)")
     arguments = parser.parse_args()
     reference, sample = (features(arguments.points, arguments.dimension, seed) for seed in (2, 3))
     before = peak()
     start = time.perf_counter()
     precision_recall(reference, sample)
     seconds, memory = time.perf_counter() - start, peak() - before
-    print(f"precision and recall: {seconds:.1f} s, {memory:.2f} GiB above the features themselves")
+    print(f"precision and recall: {seconds:.1f} s, {memory:.2f} GiB in addition to the features")
     ratio, difference = frechet_ratio(arguments.dimension)
     print(f"Fréchet distance: {ratio:.1f} times as fast as sqrtm, relative difference {difference:.1e}")
     if arguments.json:

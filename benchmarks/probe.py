@@ -1,10 +1,10 @@
-"""The surface probe beside the joint probe: the same steps, their schedules, and what each costs.
+"""Schedules and cost of the surface probe and the joint probe, with the same number of steps.
 
     python benchmarks/probe.py [LATENTS] [--preset fashion-small] [--steps 300] [--kinetic 0.016,0.06] [--out DIR]
 
-Without LATENTS: the embedded images. One surface probe, its whole lambda path, and a joint probe ("exact", begun the
-share --start of the way from the identity to the collapsed curve) for each lambda of --kinetic. Probes that are in
---out are kept; times are ratios to one joint probe, and only printed where all of them were made in this run.
+Without LATENTS: the embedded images. One surface probe, its lambda path, and a joint probe ("exact", starting at the
+fraction --start of the way from the identity to the collapsed curve) for each lambda of --kinetic. Finished probes in
+--out are reused; times are relative to one joint probe, and printed only if all probes ran in this process.
 """
 
 import argparse
@@ -36,23 +36,23 @@ def embedded_latents(out: Path) -> Path:
 
 
 def joint(config: Config, data: Any, out: Path, kinetic: float) -> tuple[Polynomial, float]:
-    """A joint probe, which knows nothing of the surfaces, and its time."""
-    begun = time.perf_counter()
+    """Run a joint probe, independent of the surfaces, and measure its time."""
+    started = time.perf_counter()
     config = with_changes(config, probe={"kinetic": kinetic})
     found = probe(config, data, out / f"joint-{kinetic:g}", RunOptions(Devices(cpu=True)))
     assert isinstance(found.schedule, Polynomial)
-    return found.schedule, time.perf_counter() - begun
+    return found.schedule, time.perf_counter() - started
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("latents", nargs="?", help="a directory of shards (default: the embedded images)")
     parser.add_argument("--preset", default="fashion-small")
-    parser.add_argument("--steps", type=int, default=300, help="of every probe (default 300)")
+    parser.add_argument("--steps", type=int, default=300, help="steps of every probe (default 300)")
     parser.add_argument("--kinetic", default="0.016,0.06", help="lambdas of the joint probes (default 0.016,0.06)")
     parser.add_argument("--rho-lr", type=float, default=0.1, help="learning rate of rho (default 0.1)")
-    parser.add_argument("--start", type=float, default=0.5, help="of the joint probes: 0 identity ... 1 collapsed")
-    parser.add_argument("--out", help="keep the probes there")
+    parser.add_argument("--start", type=float, default=0.5, help="initial curve: 0 identity to 1 collapsed")
+    parser.add_argument("--out", help="directory to keep the probes in")
     parser.add_argument("--json", action="store_true", help="print the numbers as one JSON object on the last line")
     arguments = parser.parse_args()
     out = Path(arguments.out or tempfile.mkdtemp())
@@ -65,15 +65,15 @@ def main() -> None:
     data: Any = open_data(latents, config)
     kinetics = [float(part) for part in arguments.kinetic.split(",")]
     fresh = not any((out / name).exists() for name in ("surface", *(f"joint-{kinetic:g}" for kinetic in kinetics)))
-    begun = time.perf_counter()
+    started = time.perf_counter()
     _, table = surface_probe(config, data, out / "surface", RunOptions(Devices(cpu=True)))
-    probed = time.perf_counter() - begun
+    probed = time.perf_counter() - started
     assert table is not None
     o = config.objective
     surfaces, objective = smooth(table), FlowObjective(data.layout, o.weights, o.reduction)
-    begun = time.perf_counter()
+    started = time.perf_counter()
     path = lambda_path(Polynomial(), surfaces, objective)
-    solved = time.perf_counter() - begun
+    solved = time.perf_counter() - started
     print("| lambda | curve at 0.25, 0.5, 0.75 (surface) | (joint) | sup norm | J on the surfaces, surface | joint |")
     print("| --- | --- | --- | --- | --- | --- |")
     result: dict[str, float] = {}

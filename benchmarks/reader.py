@@ -1,9 +1,9 @@
-"""Items per second of the reader against one that opens the file for every item, in one process and one run.
+"""Items per second of the reader against one that opens the file for every item, in one process.
 
     python benchmarks/reader.py [--json] [--items 5000]
 
-Shards of the published shape: 32 + 16 channels on 16x16, with mirrored twins, random numbers; once in shards of 1,000
-items, once in shards of 10. Both read the same items in the same order into normalised float32 batches.
+Random shards of the published shape: 32 + 16 channels on 16x16, with mirrored copies; once in shards of 1,000 items,
+once in shards of 10. Both read the same items in the same order into normalised float32 batches.
 """
 
 import argparse
@@ -29,7 +29,7 @@ SHARDS_OF = (1000, 10)
 
 
 def write(directory: Path, items: int, per_shard: int) -> None:
-    """Shards of random latents with a manifest."""
+    """Write shards of random latents with a manifest."""
     lines = []
     for start in range(0, items, per_shard):
         count = min(per_shard, items - start)
@@ -43,7 +43,7 @@ def write(directory: Path, items: int, per_shard: int) -> None:
 
 
 def opened_per_item(reader: LatentReader, batch: int, seed: int) -> Iterator[Tensor]:
-    """The baseline: every item opens its shard, slices its rows and label, is normalised, and is stacked."""
+    """The baseline: open the shard for every item, slice its rows and label, normalise, and stack."""
     ends, step = reader.ends, 0
     while True:
         positions = np.arange(step * batch, (step + 1) * batch)
@@ -62,7 +62,7 @@ def opened_per_item(reader: LatentReader, batch: int, seed: int) -> Iterator[Ten
 
 
 def rate(batches: Iterator[Tensor], count: int) -> float:
-    """Items per second over `count` batches."""
+    """Return items per second over `count` batches."""
     start = time.perf_counter()
     for _ in range(count):
         next(batches)
@@ -70,14 +70,14 @@ def rate(batches: Iterator[Tensor], count: int) -> float:
 
 
 def ratios(items: int, per_shard: int) -> list[float]:
-    """Sorted ratios of 7 alternating rounds; the first round's rates are printed."""
+    """Return the sorted ratios of 7 alternating rounds; print the rates of the first."""
     with tempfile.TemporaryDirectory() as directory:
         write(Path(directory), items, per_shard)
         reader = LatentReader(directory)
         ours = (batch.latents for batch in reader.batches(BATCH, seed=0))
         theirs = opened_per_item(reader, BATCH, seed=0)
         epoch = items // BATCH
-        for _ in range(epoch):  # the same numbers from both, and every page warm for both
+        for _ in range(epoch):  # check that both return the same values, and warm the page cache
             torch.testing.assert_close(next(ours), next(theirs))
         rounds = [(rate(ours, 2 * epoch), rate(theirs, 4)) for _ in range(7)]
     fast, slow = rounds[0]

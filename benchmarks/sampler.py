@@ -1,11 +1,11 @@
-"""Error against evaluations of every solver and placement, beside torchdiffeq's dopri5 as SFD calls it.
+"""Error against evaluations of every solver and placement, compared with SFD's call of torchdiffeq's dopri5.
 
     python benchmarks/sampler.py [--model DIR] [--skip-mixture] [--json]
 
 On the mixture oracle under three schedules and, with --model, on a trained checkpoint (see `lwd train`). SFD's call is
 odeint(field, noise, linspace(0, 1, 250), method="dopri5", atol=1e-6, rtol=1e-3): one step size for the batch, 250
-stored states, no knowledge of kinks. `matched` is the fewest evaluations with which any of our settings is at least as
-accurate, over theirs. Memory is the growth of a process's peak while it solves for many samples.
+stored states, no knowledge of kinks. `matched` is the smallest number of evaluations with which one of our settings is
+at least as accurate, divided by theirs. Memory is the growth of the peak while a process solves for many samples.
 """
 
 import argparse
@@ -54,7 +54,7 @@ def flows(model: str | None, skip: bool) -> dict[str, Flow]:
 
 
 def as_sfd(flow: Flow, rtol: float = 1e-3) -> tuple[Tensor, int]:
-    """torchdiffeq, called as SFD calls it."""
+    """Call torchdiffeq like SFD."""
     label = torch.tensor([flow.labels[i % len(flow.labels)] for i in range(flow.count)])
     noise = lwd.seeded_noise(range(flow.count), (flow.layout.channels, *flow.size))
     inner = lwd.flow_field(flow.velocity, flow.schedule, flow.layout, label)
@@ -71,9 +71,9 @@ def as_sfd(flow: Flow, rtol: float = 1e-3) -> tuple[Tensor, int]:
 
 
 def compare(flow: Flow) -> tuple[list[Trial], Trial, float]:
-    """Our trials, SFD's call as a trial, and the matched ratio."""
+    """Return our trials, SFD's call as a trial, and the matched ratio."""
     z, calls = as_sfd(flow)
-    # Steps are optimised for every solver where an evaluation is cheap.
+    # Optimise the steps of every solver if evaluations are cheap.
     optimise = OPTIMISE if isinstance(flow.velocity, lwd.GaussianMixture) else ("ab3",)
     trials = sampler_errors(flow, sorted({*MORE, calls // 2}), optimise)
     truth = flow.truth()
@@ -84,7 +84,7 @@ def compare(flow: Flow) -> tuple[list[Trial], Trial, float]:
 
 
 def memory(who: str, count: int = 4096) -> float:
-    """Growth of the peak in MiB while `count` states of 24 x 16 are solved for, in a process of its own."""
+    """Measure the growth of the peak in MiB while solving for `count` states of 24 x 16, in a separate process."""
     layout = lwd.Layout.of(texture=16, semantic=8)
     data = lwd.Gaussian(layout, 0.5 * torch.eye(24), size=(1, 1))
     flow = Flow(_PerPosition(data), lwd.Offset(0.3), layout, (4, 4), (0,), count)
@@ -95,7 +95,7 @@ def memory(who: str, count: int = 4096) -> float:
 
 
 def peak() -> float:
-    """Peak resident memory in MiB; not getrusage's, which begins with that of the process that started this one."""
+    """Peak resident memory in MiB; not from getrusage, which includes the peak of the parent process."""
     line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
     return int(line.split()[1]) / 1024
 
@@ -113,7 +113,7 @@ class _PerPosition:
 
 
 def table(trials: list[Trial], theirs: Trial) -> str:
-    """Errors by solver and placement (rows) over evaluations (columns), and theirs."""
+    """Format errors by solver and placement (rows) over evaluations (columns), with torchdiffeq's."""
     costs = sorted({int(t.nfe) for t in trials if t.steps})
     lines = ["| solver, placement |" + "".join(f" {n} |" for n in costs), "| --- |" + " ---: |" * len(costs)]
     for key in dict.fromkeys((t.solver, t.placement) for t in trials if t.steps):
@@ -121,7 +121,7 @@ def table(trials: list[Trial], theirs: Trial) -> str:
         lines.append(f"| {', '.join(key)} |" + "".join(f" {found[n]:.1e} |" if n in found else " |" for n in costs))
     adaptive = ", ".join(f"{t.nfe:.0f}: {t.error:.1e}" for t in trials if not t.steps)
     best = ", ".join(f"{t.nfe:.0f}: {t.error:.1e} ({t.options})" for t in front(trials))
-    lines += ["", f"dopri5 of ours, evaluations: error: {adaptive}", "", f"best of each cost: {best}", ""]
+    lines += ["", f"our dopri5 (evaluations: error): {adaptive}", "", f"best at each cost: {best}", ""]
     return "\n".join([*lines, f"torchdiffeq as SFD calls it: {theirs.nfe}: {theirs.error:.1e}"])
 
 

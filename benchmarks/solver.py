@@ -1,4 +1,4 @@
-"""dopri5 of lwd against torchdiffeq's, on problems with a known answer: evaluations and error, as ratios.
+"""dopri5 of lwd against torchdiffeq's on problems with known solutions: ratios of evaluations and errors.
 
     python benchmarks/solver.py [--json]
 
@@ -24,7 +24,7 @@ LADDER = tuple(10 ** (-k / 4) for k in range(4, 34))
 
 @dataclass(frozen=True)
 class Problem:
-    """A field on [0, 1], where it begins, and where it kinks."""
+    """A field on [0, 1], its initial state, and its kinks."""
 
     name: str
     field: Field
@@ -85,7 +85,7 @@ def kinked_problems() -> list[Problem]:
 
 
 def reference(problem: Problem) -> Tensor:
-    """The final state to about 1e-11."""
+    """Return the final state, accurate to about 1e-11."""
     return lwd.solve(
         problem.field, problem.start, breakpoints=problem.breakpoints, atol=1e-13, rtol=1e-12, max_nfe=200_000
     ).z
@@ -97,7 +97,7 @@ def ours(problem: Problem, rtol: float) -> tuple[Tensor, int]:
 
 
 def theirs(problem: Problem, rtol: float) -> tuple[Tensor, int]:
-    """torchdiffeq on [0, 1]; like SFD's sampler it is not told about kinks, and asks the field beyond 1."""
+    """Call torchdiffeq on [0, 1]; like in SFD's sampler, it ignores kinks and evaluates the field beyond 1."""
     calls = 0
 
     def field(tau: Tensor, z: Tensor) -> Tensor:
@@ -110,10 +110,10 @@ def theirs(problem: Problem, rtol: float) -> tuple[Tensor, int]:
 
 
 def compare(problem: Problem, rtols: tuple[float, ...] = RTOLS) -> list[dict[str, float | str]]:
-    """One row per tolerance: evaluations and error of both, and their ratios (ours / theirs).
+    """Return one row per tolerance: evaluations and error of both, and their ratios (ours / theirs).
 
-    The same rtol is not the same accuracy in two programs, so `matched` asks the question that matters: the fewest
-    evaluations with which ours, at any rtol of a ladder, is at least as accurate as theirs, over theirs.
+    Equal rtol does not mean equal accuracy, so `matched` is the smallest number of evaluations with which ours, at any
+    rtol of a ladder, is at least as accurate as theirs, divided by theirs.
     """
     truth = reference(problem)
     ladder = {rtol: measured(*ours(problem, rtol), truth) for rtol in (*LADDER, *rtols)}
@@ -130,12 +130,12 @@ def compare(problem: Problem, rtols: tuple[float, ...] = RTOLS) -> list[dict[str
 
 
 def measured(z: Tensor, nfe: int, truth: Tensor) -> tuple[int, float]:
-    """Evaluations, and the root mean square error of the final state."""
+    """Return evaluations, and the root mean square error of the final state."""
     return nfe, float((z - truth).square().mean().sqrt())
 
 
 def table(rows: list[dict[str, float | str]]) -> str:
-    """The rows as Markdown."""
+    """Format the rows as Markdown."""
     lines = ["| " + " | ".join(rows[0]) + " |", "|" + " --- |" * len(rows[0])]
     for row in rows:
         cells = (value if isinstance(value, (str, int)) else f"{value:.3g}" for value in row.values())
@@ -144,7 +144,7 @@ def table(rows: list[dict[str, float | str]]) -> str:
 
 
 def summary(rows: list[dict[str, float | str]]) -> dict[str, float]:
-    """Geometric means and worst cases of the ratios."""
+    """Return geometric means and worst cases of the ratios."""
     result = {}
     for key in ("nfe ratio", "error ratio", "matched"):
         values = [float(row[key]) for row in rows]

@@ -1,10 +1,10 @@
-"""A training step in its parts, and what it costs beyond forward and backward of the bare network.
+"""The parts of a training step, and its overhead over forward and backward of the bare network.
 
     python benchmarks/train_step.py [--json] [--size small B/1] [--rounds 5]
 
 `bare` is the same network on a preloaded batch: velocity, mean squared error, backward. `step` is Trainer.advance:
-reading, noise, schedule, objective, backward, guard, AdamW, EMA. Both alternate in one process; the overhead is
-median step / median bare - 1. `probe` is the same step with the schedule learning too, as a multiple of Stage II's.
+reading, noise, schedule, objective, backward, checks, AdamW, EMA. Both alternate in one process; the overhead is
+median step / median bare - 1. `probe` is the same step with a learned schedule, as a multiple of Stage II's.
 """
 
 import argparse
@@ -49,7 +49,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def build(name: str, out: str, probe: bool) -> Trainer:
-    """A trainer on random latents; the network is the preset's."""
+    """Build a trainer on random latents, with the network of a preset."""
     s = SETTINGS[name]
     run = {"batch": s["batch"], "steps": 10**6, "save_every": 10**9, "label_drop": 0.1}
     config: Config = config_from_dict({"network": s["network"], "run": run, "objective": {"cosine": 1.0}})
@@ -64,7 +64,7 @@ def build(name: str, out: str, probe: bool) -> Trainer:
 
 
 def bare(trainer: Trainer) -> float:
-    """Seconds of forward and backward alone."""
+    """Return the seconds of forward and backward alone."""
     batch = trainer.data.batch(0, trainer.config.run.batch, 0)
     times = torch.rand(len(batch.labels), 2)
     trainer.optimizer.zero_grad()
@@ -80,7 +80,7 @@ def timed(function: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def parts(trainer: Trainer) -> dict[str, float]:
-    """One step, part by part."""
+    """Measure one step, part by part."""
     data, batches = timed(trainer._fetch)
     trainer.optimizer.zero_grad()
     draws, drawn = timed(lambda: trainer._draws(0, len(batches[0].labels)))
@@ -96,7 +96,7 @@ def parts(trainer: Trainer) -> dict[str, float]:
 
 
 def measure(name: str, rounds: int) -> dict[str, float]:
-    """Overhead, share of each part, the probe's factor and peak memory for one network."""
+    """Measure overhead, share of each part, factor of the probe and peak memory of one network."""
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
         trainer, prober = build(name, one, False), build(name, two, True)
         for warm in (trainer, prober):
@@ -108,9 +108,9 @@ def measure(name: str, rounds: int) -> dict[str, float]:
             step.append(timed(trainer.advance)[0])
             probing.append(timed(prober.advance)[0])
             split.append(parts(trainer))
-    whole = {key: median(part[key] for part in split) for key in split[0]}
-    total, overhead, factor = sum(whole.values()), median(step) / median(alone) - 1, median(probing) / median(step)
-    shares = ", ".join(f"{key} {100 * value / total:.1f}%" for key, value in whole.items())
+    medians = {key: median(part[key] for part in split) for key in split[0]}
+    total, overhead, factor = sum(medians.values()), median(step) / median(alone) - 1, median(probing) / median(step)
+    shares = ", ".join(f"{key} {100 * value / total:.1f}%" for key, value in medians.items())
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(f"{name}: {total:.3f} s per step ({shares})")
     print(

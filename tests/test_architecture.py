@@ -14,7 +14,7 @@ LAYERS = (
     *("version", "errors", "assets", "io", "compute"),
     *METHOD,
     *("models", "surfaces", "images", "representations", "latents", "checkpoints"),
-    *("training", "probing", "sampling", "evaluation", "report", "demo", "cli"),
+    *("training", "probing", "sampling", "evaluation", "report", "reproduce", "demo", "cli"),
 )
 """A package imports those before it, never the reverse."""
 LOOSE = ("__init__", "__main__")
@@ -70,12 +70,5 @@ def test_files_and_functions_stay_readable():
             if isinstance(node, ast.FunctionDef):
                 doc = ast.get_docstring(node, clean=False) or ""
                 assert node.end_lineno - node.lineno - doc.count("\n") < 45, f"{path}: {node.name}"
-                count = len(
-                    [
-                        a
-                        for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
-                        if a.arg not in ("self", "cls")
-                    ]
-                )
-                if count > 7:
-                    print("PARAMS", path.relative_to(ROOT), node.name, count)
+                names = {a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)}
+                assert len(names - {"self", "cls"}) <= 7, f"{path}: {node.name}"

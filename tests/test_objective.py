@@ -38,7 +38,8 @@ def test_every_term_by_hand(reduction, scales):
         error = (v - u)[:, part].square().sum((1, 2, 3)) / d
         energy = v[:, part].square().sum((1, 2, 3)) / d
         assert_close(losses.flow[name], (scales[i] * rates[:, i] * error).mean())
-        assert_close(losses.kinetic[name], 0.3 * (rates[:, i] ** 2 * energy).mean())
+        share = (4 / 6, 2 / 6)[i] if reduction == "channels" else 1
+        assert_close(losses.kinetic[name], 0.3 * share * (rates[:, i] ** 2 * energy).mean())
         assert_close(losses.errors[name], error.mean())
         assert_close(losses.energies[name], energy.mean())
     cosine = 1 - (v * u).sum(1) / v.square().sum(1).sqrt() / u.square().sum(1).sqrt()
@@ -59,6 +60,16 @@ def test_the_global_mean_with_group_weights_is_the_channel_reduction():
     expected = (weight * (v - u).square()).mean()
     losses = FlowObjective(LAYOUT, {"semantic": 2}, "channels", "none")(v, u, rates)
     assert_close(losses.total, expected)
+
+
+@pytest.mark.parametrize("reduction", ["channels", "groups"])
+def test_the_ratio_of_kinetic_to_flow_is_lambda_over_the_weight(reduction):
+    """Oracle: by hand, at rate 1 with equal errors and energies; the scale before 0.2 had C / C_g times as much."""
+    ones = torch.ones(1, 2, dtype=torch.float64)
+    for average, factors in (("reduction", (1, 1)), ("groups", (6 / 4, 6 / 2) if reduction == "channels" else (1, 1))):
+        objective = FlowObjective(LAYOUT, {"semantic": 2}, reduction, kinetic=0.04, kinetic_average=average)
+        flow, kinetic = objective.weigh(ones, ones, ones)
+        assert_close((kinetic / flow)[0], torch.tensor([0.04 * factors[0], 0.02 * factors[1]], dtype=torch.float64))
 
 
 def test_every_configured_term_changes_the_total():
@@ -168,7 +179,7 @@ def test_kinetic_gradient_reaches_rho_and_the_network():
     v, u, rates = batch()
     v.requires_grad_()
     rates.requires_grad_()
-    objective = FlowObjective(LAYOUT, kinetic=0.3, weight_gradient="stop")
+    objective = FlowObjective(LAYOUT, kinetic=0.3, weight_gradient="stop", kinetic_average="groups")
     with_kinetic = torch.autograd.grad(objective(v, u, rates).total, [v, rates])
     without = torch.autograd.grad(FlowObjective(LAYOUT, weight_gradient="none")(v, u, rates).total, v)[0]
     energy = LAYOUT.means(v.detach().square())

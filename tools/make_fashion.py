@@ -8,8 +8,8 @@ Run once, by a maintainer; the results are committed under src/lwd/assets/fashio
     python tools/make_fashion.py fashion/usr/share/datasets/fashion-mnist
 
 Images: the first 1,200 of each class of the training set and the first 200 of each class of the test set, in their
-original order. Semantic latents: ResNet-50 (ImageNet), stage 5 at 128 px, whose map is 4x4; exact PCA of the 12,000
-training images' features to 8 channels; 8 bits per number, from the smallest to the largest value of each channel.
+original order. Semantic latents: ResNet-50 (ImageNet), stage 5 at 128 px, whose map is 4x4; exact PCA of the features
+of the 12,000 training images to 8 channels; 8 bits per value, from the smallest to the largest value of each channel.
 About ten minutes on two cores.
 """
 
@@ -35,14 +35,14 @@ NAMES = {"train": "train", "test": "t10k"}
 
 
 def read_idx(path: Path) -> np.ndarray[Any, Any]:
-    """An idx.gz file of bytes: magic number, dimensions, content."""
+    """Read an idx.gz file of bytes: magic number, dimensions, content."""
     content = gzip.decompress(path.read_bytes())
     shape = [int.from_bytes(content[4 + 4 * i : 8 + 4 * i]) for i in range(content[3])]
     return np.frombuffer(content, np.uint8, offset=4 + 4 * len(shape)).reshape(shape)
 
 
 def subset(folder: Path, split: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """The first COUNTS[split] / 10 images of each class, in their original order."""
+    """Select the first COUNTS[split] / 10 images of each class, in their original order."""
     images = read_idx(folder / f"{NAMES[split]}-images-idx3-ubyte.gz")
     labels = read_idx(folder / f"{NAMES[split]}-labels-idx1-ubyte.gz")
     keep = np.sort(np.concatenate([np.flatnonzero(labels == c)[: COUNTS[split] // 10] for c in range(10)]))
@@ -51,7 +51,7 @@ def subset(folder: Path, split: str) -> tuple[np.ndarray[Any, Any], np.ndarray[A
 
 @torch.no_grad()
 def features(images: np.ndarray[Any, Any]) -> torch.Tensor:
-    """Stage-5 maps of grey images, as three equal colours."""
+    """Compute stage-5 maps of grey images, with three equal channels."""
     network, parts = load_resnet50(STAGE, PIXELS), []
     for low in tqdm(range(0, len(images), 100), desc="ResNet-50"):
         grey = torch.from_numpy(images[low : low + 100].copy())[..., None].expand(-1, -1, -1, 3)
@@ -61,7 +61,7 @@ def features(images: np.ndarray[Any, Any]) -> torch.Tensor:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="where the idx.gz files lie")
+    parser.add_argument("folder", type=Path, help="directory of the idx.gz files")
     folder = parser.parse_args().folder
     parts = [subset(folder, split) for split in COUNTS]
     images, labels = (np.concatenate([part[i] for part in parts]) for i in range(2))
@@ -86,7 +86,7 @@ def main() -> None:
     }
     write_bytes(FOLDER / IMAGES, lzma.compress(images.tobytes(), preset=9))
     write_bytes(FOLDER / LABELS, lzma.compress(labels.tobytes(), preset=9))
-    # Channel after channel: neighbours in the file are then alike, and compress better.
+    # Channel by channel: similar values are then adjacent in the file, and compress better.
     write_bytes(FOLDER / LATENTS, lzma.compress(codes.transpose(1, 2, 3, 0).tobytes(), preset=9))
     write_bytes(FOLDER / META, (json.dumps(meta, indent=2) + "\n").encode())
     for name in (IMAGES, LABELS, LATENTS):

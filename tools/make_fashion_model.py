@@ -1,7 +1,7 @@
-"""Make what ships beside the embedded data: autoencoder, judge, the model `fashion` and its weak partner.
+"""Make the models that ship with the embedded data: autoencoder, judge, the model `fashion` and its weak partner.
 
-Run once, by a maintainer, after tools/make_fashion.py; about an hour on two cores. Every stage continues where it was
-cut off; the results are packed in 16 bits into src/lwd/assets/fashion:
+Run once, by a maintainer, after tools/make_fashion.py; about an hour on two cores. Every stage resumes after an
+interruption; the results are packed in 16 bits into src/lwd/assets/fashion:
 
     python tools/make_fashion_model.py WORK
 """
@@ -22,7 +22,7 @@ from lwd.representations.judge import FashionJudge, seen_classes
 from lwd.representations.texture import from_uint8
 
 RULE = ("--steps", "20", "--tolerance", "0.02")
-"""The schedule: the weakest lambda with which 20 Heun steps are predicted to be off by at most 0.02."""
+"""The schedule: the weakest lambda for which the predicted error of 20 Heun steps is at most 0.02."""
 LAMBDAS = "0.0005,0.001,0.002,0.004,0.008,0.016,0.03,0.06,0.12,0.25"
 
 
@@ -32,7 +32,7 @@ def lwd(*arguments: str) -> None:
 
 
 def make_judge(out: Path, epochs: int = 12, seed: int = 0) -> None:
-    """Train the classifier; images are shifted by up to two pixels, which no metric should care about."""
+    """Train the classifier, with images shifted by up to two pixels, to which metrics should be invariant."""
     torch.manual_seed(seed)
     judge, source = FashionJudge(), load_fashion("train")
     images, labels = from_uint8(torch.tensor(source.images)), torch.from_numpy(source.labels)
@@ -54,14 +54,14 @@ def make_judge(out: Path, epochs: int = 12, seed: int = 0) -> None:
 
 
 def pack(weights: dict[str, torch.Tensor], path: Path) -> None:
-    """Half precision is enough to store, and half the size."""
+    """Write weights in half precision, at half the size."""
     path.parent.mkdir(parents=True, exist_ok=True)
     half = {name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in weights.items()}
     write_safetensors(path, {name: tensor.contiguous() for name, tensor in half.items()})
 
 
 def pack_directory(source: Path, target: Path) -> None:
-    """A checkpoint's or autoencoder's description, and its weights in 16 bits."""
+    """Copy the description of a checkpoint or autoencoder, and write its weights in 16 bits."""
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     for path in source.glob("*.json"):

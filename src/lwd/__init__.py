@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from lwd.evaluation.settings import EvaluateSettings
     from lwd.groups import Group, Layout
     from lwd.guidance import AutoGuidance, ClassifierFree
-    from lwd.latents.encode import Encoders, encode
+    from lwd.latents.encode import encode
+    from lwd.latents.encoders import Encoders
     from lwd.latents.memory import MemoryReader
     from lwd.latents.reader import LatentReader
     from lwd.latents.settings import EncodeSettings
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from lwd.training.task import RunOptions
     from lwd.training.train import train
 
-# Names are imported on first use: `lwd --help` should not wait two seconds for torch.
+# Import names on first use, so that `lwd --help` does not wait two seconds for torch.
 _MODULES = {
     "errors": ("InputError", "SolveError"),
     "groups": ("Group", "Layout"),
@@ -57,7 +58,8 @@ _MODULES = {
     "surfaces.files": ("load_surfaces",),
     "surfaces.integral": ("fit_schedule", "path_objective"),
     "representations.texture": ("TextureAutoencoder",),
-    "latents.encode": ("Encoders", "encode"),
+    "latents.encode": ("encode",),
+    "latents.encoders": ("Encoders",),
     "latents.memory": ("MemoryReader",),
     "latents.reader": ("LatentReader",),
     "latents.settings": ("EncodeSettings",),

@@ -1,4 +1,4 @@
-"""What a user can get wrong, as one exception that the command line turns into one readable line."""
+"""Errors that a user can fix; the command line prints each as one line."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -7,10 +7,9 @@ from typing import Any
 
 
 class InputError(ValueError):
-    """Something given to lwd is not usable; the message says what was given, what is allowed, what to write.
+    """An input is invalid; the message says what was given, what is allowed and what to do.
 
-    argument: the name of the Python argument or setting to change, if one is to blame; the command line turns it into
-    its own flag.
+    argument: the Python argument or setting to change, if there is one; the command line replaces it with its flag.
     """
 
     def __init__(self, message: str, argument: str = "") -> None:
@@ -23,7 +22,7 @@ class SolveError(RuntimeError):
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A clause that lists the known names and, if one is close, suggests it."""
+    """List the known names and suggest the closest one, as a clause for an error message."""
     known = list(known)
     close = get_close_matches(name, known, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else ""
@@ -31,7 +30,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def import_extra(module: str, extra: str, purpose: str) -> Any:
-    """An optional package, or an error with the command that installs it."""
+    """Import an optional package, or raise an error with the command that installs it."""
     try:
         return import_module(module)
     except ImportError as error:

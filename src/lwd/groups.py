@@ -23,7 +23,7 @@ class Group:
     def __post_init__(self) -> None:
         check_names((self.name,))
         if isinstance(self.channels, bool) or not isinstance(self.channels, int) or self.channels < 1:
-            raise InputError(f"group {self.name!r} needs a whole number of channels >= 1, got {self.channels!r}")
+            raise InputError(f"group {self.name!r} needs an integer number of channels >= 1, got {self.channels!r}")
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Layout:
 
     @property
     def channels(self) -> int:
-        """Channels of the whole composite state."""
+        """Channels of the composite state."""
         return sum(self.sizes)
 
     @property
@@ -108,7 +108,7 @@ class Layout:
                 f"expand needs one column per group ({', '.join(self.names)}): shape (b, {len(self)}), "
                 f"got {tuple(values.shape)}"
             )
-        # Views instead of repeat_interleave: it would copy the sizes to the device and wait for it.
+        # Not repeat_interleave, which would copy the sizes to the device and synchronise.
         columns = [values[:, i : i + 1].expand(-1, size) for i, size in enumerate(self.sizes)]
         return torch.cat(columns, dim=1).reshape(len(values), self.channels, *(1,) * (ndim - 2))
 
@@ -117,33 +117,33 @@ class Layout:
         return torch.stack([part.flatten(1).mean(1) for part in self.split(x).values()], dim=1)
 
     def check(self, z: Tensor) -> None:
-        """Refuse a state whose channel axis does not fit this layout."""
+        """Raise an error if the channel axis of `z` does not fit this layout."""
         if z.ndim < 2 or z.shape[1] != self.channels:
             raise InputError(f"layout {self} needs a state (b, {self.channels}, ...), got {tuple(z.shape)}")
 
 
 def index_of(name: str, names: Sequence[str]) -> int:
-    """Position of `name` in `names`, or an error that lists them."""
+    """Return the position of `name` in `names`, or raise an error that lists them."""
     if name not in names:
         raise InputError(f"there is no group {name!r}; {nearest(str(name), names)}")
     return list(names).index(name)
 
 
 def default_lead(groups: Sequence[str]) -> str:
-    """The group that leads when nobody says which: semantic as in the paper, otherwise the last."""
+    """Return the group that leads by default: semantic as in the paper, or the last group if there is no semantic."""
     return "semantic" if "semantic" in groups else groups[-1]
 
 
 def check_names(names: Sequence[str]) -> tuple[str, ...]:
-    """Group names as a tuple: at least one, each a non-empty word, none twice."""
+    """Return group names as a tuple after checking them: at least one, each a word, no duplicates."""
     if isinstance(names, str):
-        raise InputError(f"groups are a sequence of names such as ('texture', 'semantic'), got the text {names!r}")
+        raise InputError(f"groups must be a sequence of names such as ('texture', 'semantic'), got the text {names!r}")
     names = tuple(names)
     if not names:
         raise InputError("at least one group is needed, for example ('texture', 'semantic')")
     for name in names:
         if not isinstance(name, str) or not re.fullmatch(r"[^\W\d]\w*", name):
-            raise InputError(f"a group name is a word of letters, digits and underscores, got {name!r}")
+            raise InputError(f"a group name must be a word of letters, digits and underscores, got {name!r}")
     if len(set(names)) != len(names):
         raise InputError(f"group names must differ, got {', '.join(names)}")
     return names

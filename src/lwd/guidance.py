@@ -1,4 +1,4 @@
-"""Guidance as wrappers of a velocity: they know the groups, but neither the schedule nor the solver."""
+"""Guidance: wrappers around a velocity that know the groups, but neither the schedule nor the solver."""
 
 import math
 from collections.abc import Mapping
@@ -37,17 +37,17 @@ class AutoGuidance:
 
     @property
     def edges(self) -> dict[str, tuple[float, ...]]:
-        """Local times where the guidance of a group begins or ends; a solver should not step across them."""
-        found: dict[str, set[float]] = {name: set() for name in self.layout.names}
+        """Local times where the guidance of a group starts or ends; a solver should not step across them."""
+        times: dict[str, set[float]] = {name: set() for name in self.layout.names}
         for name in self.layout.names:
             if self.scale[name] != 1:
-                found[name] |= {t for t in self.interval[name] if 0 < t < 1}
+                times[name] |= {t for t in self.interval[name] if 0 < t < 1}
             for inner in (self.main, self.guide):
-                found[name] |= set(getattr(inner, "edges", {}).get(name, ()))
-        return {name: tuple(sorted(edges)) for name, edges in found.items() if edges}
+                times[name] |= set(getattr(inner, "edges", {}).get(name, ()))
+        return {name: tuple(sorted(edges)) for name, edges in times.items() if edges}
 
     def weights(self, times: Tensor) -> Tensor:
-        """w of each sample and group at local times (b, n) -> (b, n)."""
+        """Return w of each sample and group at local times (b, n) -> (b, n)."""
         rows = [(*self.interval[name], self.scale[name]) for name in self.layout.names]
         low, high, scale = torch.tensor(rows, dtype=times.dtype, device=times.device).T
         # Closed at 1: an interval that ends with the data includes the data.
@@ -61,7 +61,7 @@ class AutoGuidance:
             return main
         guide = self._guide(z, times, label).to(main.dtype)
         w = self.layout.expand(weights, main.ndim).to(main.dtype)
-        # Unguided channels stay bit for bit what main said, even where the guide is not finite.
+        # Unguided channels keep main's values bit for bit, even where the guide is not finite.
         return torch.where(w == 1, main, torch.lerp(guide, main, w))
 
     def _guide(self, z: Tensor, times: Tensor, label: Tensor) -> Tensor:
@@ -69,7 +69,7 @@ class AutoGuidance:
 
 
 class ClassifierFree(AutoGuidance):
-    """v = v(null) + w (v(label) - v(null)): the model guides itself by forgetting the label."""
+    """v = v(null) + w (v(label) - v(null)): the model without the label is its own guide."""
 
     def __init__(
         self, main: Velocity, null_label: int, scale: Scale, layout: Layout, interval: Interval | None = None

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -13,13 +13,14 @@ from lwd.groups import Layout
 
 Reduction = Literal["channels", "groups"]
 WeightGradient = Literal["exact", "stop", "none"]
+KineticAverage = Literal["reduction", "groups"]
 
 
 @dataclass(frozen=True)
 class Losses:
-    """The total to descend, and every term as it enters the total: already weighted, averaged over the batch.
+    """The total to minimise, and every term as it enters the total: weighted, and averaged over the batch.
 
-    `errors` and `energies` are the bare l_g and mean |v_g|^2, before any weight.
+    `errors` and `energies` are l_g and mean |v_g|^2 without any weight.
     """
 
     total: Tensor
@@ -31,11 +32,11 @@ class Losses:
     energies: dict[str, Tensor] = field(repr=False)
 
     def terms(self) -> dict[str, float]:
-        """All numbers by name, for logs (this waits for the device)."""
+        """All values by name as floats, for logs (synchronises with the device)."""
         return {name: float(value) for name, value in self.tensors().items()}
 
     def tensors(self) -> dict[str, Tensor]:
-        """All numbers by name, detached, where they are."""
+        """All values by name, detached, on their device."""
         named = {"total": self.total, "cosine": self.cosine, "align": self.align}
         for prefix in ("flow", "kinetic", "errors", "energies"):
             named |= {f"{prefix}/{name}": value for name, value in getattr(self, prefix).items()}
@@ -44,12 +45,14 @@ class Losses:
 
 @dataclass(frozen=True)
 class FlowObjective:
-    """sum_g w_g rate_g l_g + kinetic sum_g rate_g^2 mean|v_g|^2 + cosine D + align A.
+    """sum_g c_g (w_g rate_g l_g + kinetic rate_g^2 mean|v_g|^2) + cosine D + align A.
 
-    reduction: "channels" is the paper's global mean, where group g weighs w_g C_g / C; "groups" weighs it w_g.
+    reduction: "channels" is the paper's global mean over channels, c_g = C_g / C; "groups" has c_g = 1.
     weight_gradient: how the correction omega_g = rate_g (Eq. invariant-weights) teaches the schedule.
-        "exact" keeps its gradient, which makes the whole gradient that of the local-time objective;
+        "exact" keeps its gradient, so that the total gradient is that of the local-time objective;
         "stop" is the paper's stop-gradient (Eq. corrected-weights); "none" is omega = 1, no correction.
+    kinetic_average: "reduction" averages energies as errors, so that a group's ratio of kinetic to flow is the same
+        lambda / w_g in both reductions; "groups" has c_g = 1 for energies, the scale of lambda before version 0.2.
     """
 
     layout: Layout
@@ -59,6 +62,7 @@ class FlowObjective:
     kinetic: float = 0.0
     cosine: float = 0.0
     align: float = 0.0
+    kinetic_average: KineticAverage = "reduction"
 
     def __post_init__(self) -> None:
         for name in self.weights:
@@ -71,24 +75,31 @@ class FlowObjective:
                 raise InputError(f"{name} must be a finite number >= 0, got {value!r}")
         _one_of("reduction", self.reduction, get_args(Reduction))
         _one_of("weight_gradient", self.weight_gradient, get_args(WeightGradient))
+        _one_of("kinetic_average", self.kinetic_average, get_args(KineticAverage))
         object.__setattr__(self, "weights", {name: float(self.weights.get(name, 1)) for name in self.layout.names})
+
+    def shares(self) -> dict[str, float]:
+        """c_g: the part of the average that each group has."""
+        if self.reduction == "groups":
+            return dict.fromkeys(self.layout.names, 1.0)
+        return {group.name: group.channels / self.layout.channels for group in self.layout}
 
     def scales(self) -> dict[str, float]:
         """What each group's l_g is multiplied with, apart from its rate."""
-        if self.reduction == "groups":
-            return dict(self.weights)
-        return {group.name: self.weights[group.name] * group.channels / self.layout.channels for group in self.layout}
+        return {name: share * self.weights[name] for name, share in self.shares().items()}
 
     def weigh(self, errors: Tensor, energies: Tensor, rates: Tensor) -> tuple[Tensor, Tensor]:
         """Flow and kinetic terms by group (Eq. corrected-flow-objective-expanded, Eq. reg).
 
-        errors l_g, energies mean |v_g|^2, rates: (*b, n) each -> two (*b, n). The one place where the weights act:
-        training batches, tabulated surfaces and closed forms all come through here.
+        errors l_g, energies mean |v_g|^2, rates: (*b, n) each -> two (*b, n). The only place that applies the weights:
+        training batches, tabulated surfaces and closed forms all use it.
         """
         rates = rates.to(errors.dtype)
         omega = {"exact": rates, "stop": rates.detach(), "none": torch.ones_like(rates)}[self.weight_gradient]
-        scales = torch.tensor(list(self.scales().values()), dtype=errors.dtype, device=errors.device)
-        return scales * omega * errors, self.kinetic * rates.square() * energies
+        options: Any = {"dtype": errors.dtype, "device": errors.device}
+        scales = torch.tensor(list(self.scales().values()), **options)
+        shares = torch.tensor(list(self.shares().values()), **options) if self.kinetic_average == "reduction" else 1.0
+        return scales * omega * errors, self.kinetic * shares * rates.square() * energies
 
     def __call__(
         self,
@@ -136,10 +147,10 @@ class FlowObjective:
 
 
 def misdirection(a: Tensor, b: Tensor) -> Tensor:
-    """1 - cosine over the channel axis, averaged over positions: (b, d, ...) -> (b,). All groups' channels together.
+    """1 - cosine over the channels of all groups, averaged over positions: (b, d, ...) -> (b,).
 
-    A prediction shorter than a tenth of its target counts as that long. The bare cosine's gradient grows as 1 / |a|:
-    at a network's zero start it is 1e8, and Adam's second moment would remember it for ten thousand steps.
+    The norm of a prediction is floored at a tenth of its target's. Without the floor the gradient grows as 1 / |a|: for
+    a network initialised to zero it is 1e8, which stays in Adam's second moment for ten thousand steps.
     """
     length = torch.linalg.vector_norm(b, dim=1)
     floored = torch.maximum(torch.linalg.vector_norm(a, dim=1), 0.1 * length)

@@ -10,7 +10,7 @@ from lwd.groups import Layout
 
 
 class Velocity(Protocol):
-    """Networks, exact oracles and guided combinations all have this shape.
+    """The interface of networks, exact velocities and guided combinations.
 
     z (b, c, ...), times (b, n), label (b,) -> velocity per unit LOCAL time (b, c, ...).
     """

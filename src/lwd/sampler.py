@@ -19,7 +19,7 @@ PER_SAMPLE = ("z", "accepted_per_sample", "rejected_per_sample", "nfe_per_sample
 
 
 def flow_field(velocity: Velocity, schedule: Schedule, layout: Layout, label: Tensor) -> Field:
-    """The global-time field V = rates x velocity (Eq. global-target-field), as `solve` takes it; label: (b,)."""
+    """The global-time field V = rates x velocity (Eq. global-target-field), ready for `solve`; label: (b,)."""
     if schedule.groups != layout.names:
         raise InputError(
             f"the schedule is for the groups {', '.join(schedule.groups)}, the layout has {', '.join(layout.names)}; "
@@ -29,35 +29,35 @@ def flow_field(velocity: Velocity, schedule: Schedule, layout: Layout, label: Te
     def field(z: Tensor, tau: Tensor) -> Tensor:
         rates = layout.expand(schedule.rates(tau), z.ndim).to(z.dtype)
         local = velocity(z, schedule.times(tau), label).to(z.dtype)
-        # A group that stands still has field 0, whatever the network says at the ends of its clock.
+        # The field of a group with rate 0 is 0, whatever the network returns at the ends of its clock.
         return torch.where(rates == 0, torch.zeros_like(local), rates * local)
 
     return field
 
 
 def seeded_noise(seeds: Sequence[int], shape: Sequence[int], device: torch.device | str = "cpu") -> Tensor:
-    """One standard normal (len(seeds), *shape) float32; row i is a function of seeds[i] and the shape alone."""
+    """Draw standard normal noise (len(seeds), *shape) float32; row i depends only on seeds[i] and the shape."""
     rows = []
     for seed in seeds:
         if isinstance(seed, bool) or not hasattr(seed, "__index__") or not 0 <= index(seed) < 2**63:
-            raise InputError(f"a seed is a whole number from 0 to 2^63 - 1, got {seed!r}")
+            raise InputError(f"a seed is an integer from 0 to 2^63 - 1, got {seed!r}")
         rows.append(torch.randn(tuple(shape), generator=torch.Generator().manual_seed(index(seed))))
     return torch.stack(rows).to(device) if rows else torch.empty(0, *shape, device=device)
 
 
 @dataclass(frozen=True)
 class SampleOptions:
-    """The state to draw and where to compute it."""
+    """The shape of the state, and where and how to compute it."""
 
     size: Sequence[int] = (16, 16)
     """Spatial shape of the state."""
     device: torch.device | str = "cpu"
     dtype: torch.dtype = torch.float32
     breakpoints: Sequence[float] | None = None
-    """By default the schedule's kinks and the guidance's interval edges; () ignores them, as reference code does."""
+    """By default the kinks of the schedule and the ends of guidance intervals; () ignores them, like reference code."""
     rows: int = 1
-    """Fill the batch up to a multiple of this. Matrix products of one or two samples are rounded differently; from 8 on
-    a sample has the same bits in any batch, with a fixed-step method or adaptive="sample" (`lwd sample` does this)."""
+    """Pad the batch to a multiple of this. Matrix products of one or two samples round differently; from 8 on a sample
+    has the same bits in any batch, with a fixed-step method or adaptive="sample" (`lwd sample` uses this)."""
 
 
 @torch.no_grad()
@@ -70,10 +70,10 @@ def sample(
     labels: int | Sequence[int] | Tensor = 0,
     **settings: Any,
 ) -> Solution:
-    """One sample per seed: noise at tau = 0 carried to data at tau = 1 along `schedule` (Eq. inference-ode).
+    """Draw one sample per seed: from noise at tau = 0 to data at tau = 1 along `schedule` (Eq. inference-ode).
 
     The noise of a seed is the same for any batch size, order and device. labels: one for all, or one per seed.
-    settings: those of `SampleOptions` (size, device, ...) and `SolverSettings` (method, steps, rtol, ...).
+    settings: fields of `SampleOptions` (size, device, ...) and `SolverSettings` (method, steps, rtol, ...).
 
     Example:
         >>> data = lwd.Gaussian(lwd.Layout.of(texture=1, semantic=1), torch.eye(2))
@@ -88,9 +88,9 @@ def sample(
     solver = solver_settings(**{name: value for name, value in settings.items() if name not in names})
     label = check_labels(labels, len(seeds)).to(options.device)
     noise = seeded_noise(seeds, (layout.channels, *options.size), options.device).to(options.dtype)
-    # Under one step size for all, copies would have a say in it.
-    together = solver.method == "dopri5" and solver.adaptive != "sample"
-    extra = 0 if together else -len(seeds) % options.rows
+    # With one step size for the batch, padding would change it.
+    shared_step = solver.method == "dopri5" and solver.adaptive != "sample"
+    extra = 0 if shared_step else -len(seeds) % options.rows
     noise, label = (torch.cat([x, x[-1:].expand(extra, *x.shape[1:])]) for x in (noise, label))
     breakpoints = field_breakpoints(velocity, schedule) if options.breakpoints is None else options.breakpoints
     solution = solve(flow_field(velocity, schedule, layout, label), noise, solver, breakpoints=breakpoints)
@@ -101,7 +101,7 @@ def sample(
 def check_labels(labels: int | Sequence[int] | Tensor, count: int) -> Tensor:
     label = torch.as_tensor(labels)
     if label.is_floating_point() or label.is_complex():
-        raise InputError(f"labels are whole numbers, got {label.dtype}")
+        raise InputError(f"labels must be integers, got {label.dtype}")
     label = label.to(torch.int64)
     if label.ndim == 0:
         label = label.expand(count)
@@ -111,9 +111,9 @@ def check_labels(labels: int | Sequence[int] | Tensor, count: int) -> Tensor:
 
 
 def field_breakpoints(velocity: Velocity, schedule: Schedule) -> tuple[float, ...]:
-    """Global times at which the field jumps: kinks of the schedule, and ends of a guided velocity's intervals.
+    """Return the global times at which the field jumps: kinks of the schedule, and ends of guidance intervals.
 
-    A velocity that jumps in local time says so by an attribute `edges`: {group: (t, ...)}.
+    A velocity that jumps in local time has an attribute `edges`: {group: (t, ...)}.
     """
     points = set(schedule.breakpoints)
     for group, edges in getattr(velocity, "edges", {}).items():

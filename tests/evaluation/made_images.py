@@ -33,6 +33,14 @@ class Colours:
         return found | ({"probabilities": (small[:, :3] / 20).softmax(1)} if self.head else {})
 
 
+def manifest(count, step=100, nfe=20.0):
+    """manifest.json as `lwd sample` writes it."""
+    about = {"format": "lwd.samples", "version": 1, "settings": {"solver": "heun"}, "device": "cpu"}
+    about |= {"model": {"step": step}, "solver": {}, "size": [PIXELS, PIXELS], "labels": [0] * count}
+    cost = {"mean": nfe, "min": int(nfe), "max": int(nfe)}
+    return about | {"order": list(range(count)), "nfe": cost, "files": {}, "versions": {}}
+
+
 def source(pixels, name="made"):
     return SourcePictures(ArraySource(name, ("a",), pixels, np.zeros(len(pixels), np.int64)))
 

@@ -1,5 +1,6 @@
 """What users get wrong before, during and after an evaluation: one line each, and nothing lost."""
 
+import itertools
 import json
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from evaluation.made_images import Colours, folder, images, source
+from evaluation.made_images import Colours, folder, images, manifest, source
 from lwd.cli import main
 from lwd.compute.devices import threads
 from lwd.compute.moments import Moments
@@ -199,32 +200,45 @@ def test_settings_check_themselves(tmp_path, capsys):
 @pytest.mark.parametrize(
     "change",
     [
-        {"reference": {"digest": ["a"]}},
-        {"metrics": {"fid": {"value": 1.0, "error": -1}}},
-        {"metrics": {"fid": {"value": float("nan"), "error": 1}}},
-        {"metrics": {"fid": {"value": True, "error": 1}}},
-        {"metrics": {"fid": {"value": 10**400, "error": 1}}},
-        {"samples": {"model": {"step": "many"}}},
-        {"samples": {"nfe": [1]}},
-        {"samples": {"count": {}}},
+        {"reference.digest": ["a"]},
+        {"metrics.fid.error": -1},
+        {"metrics.fid.value": float("nan")},
+        {"metrics.fid.value": True},
+        {"metrics.fid.value": 10**400},
+        {"samples.model.step": "many"},
+        {"samples.nfe": [1]},
+        {"samples.count": {}},
     ],
 )
 def test_malformed_evaluations(tmp_path, capsys, change):
-    good = {"format": room.FORMAT, "version": room.VERSION, "metrics": {"fid": {"value": 1.0, "error": 0.1}}}
-    good |= {"samples": {"count": 3}, "reference": {"digest": "a"}}
+    """Oracle: the file and the key are named."""
+    good = {"format": "lwd.evaluation", "version": 1, "metrics": {"fid": {"value": 1.0, "error": 0.1}}}
+    good |= {"samples": {"name": "s", "count": 3, "model": {}}, "reference": {"name": "r", "count": 3, "digest": "a"}}
     (tmp_path / "a.json").write_text(json.dumps(good))
     assert list(read_evaluations([tmp_path / "a.json"])) == ["a"]
-    (tmp_path / "b.json").write_text(json.dumps(good | change))
+    ((place, value),) = change.items()
+    *sections, key = place.split(".")
+    inner = good
+    for section in sections:
+        inner = inner[section]
+    inner[key] = value
+    (tmp_path / "b.json").write_text(json.dumps(good))
     message = one_line(capsys, "compare", tmp_path / "a.json", tmp_path / "b.json", "--out", tmp_path / "c")
-    assert says("b.json").search(message)
+    assert "b.json" in message
+    assert place in message
 
 
 def test_a_manifest_of_wrong_types(tmp_path):
-    for value in ([1], "x", 3, {"step": "x", "mean": "x"}):
-        wrong = dict.fromkeys(("model", "settings", "guide", "nfe"), value)
-        (tmp_path / "manifest.json").write_text(json.dumps({"format": "lwd.samples", **wrong}))
-        about = room.about_samples(tmp_path)
-        assert (about["model"]["step"], about["nfe"], about["settings"]) == (None, None, {})
+    """Oracle: the file and the key are named; what is no manifest of samples is not asked."""
+    path = tmp_path / "manifest.json"
+    path.write_text(json.dumps(manifest(3, step=7)))
+    assert room.about_samples(tmp_path)["model"].step == 7
+    for key, value in itertools.product(("model", "settings", "guide", "nfe"), ([1], "x", 3)):
+        path.write_text(json.dumps(manifest(3) | {key: value}))
+        with pytest.raises(InputError, match=says("manifest.json", key)):
+            room.about_samples(tmp_path)
+    path.write_text("{}")
+    assert room.about_samples(tmp_path) == {}
 
 
 def test_an_encoder_without_its_reference_is_reported():
@@ -263,8 +277,8 @@ def test_what_would_fail_in_the_end_fails_before_a_look(tmp_path, capsys):
     Colours.calls = 0
     assert says("few", 9, 10).search(one_line(capsys, "evaluate", few, "--reference", good))
     assert says("few", 9, 10).search(one_line(capsys, "evaluate", good, "--reference", few))
-    for out in (tmp_path / "file" / "x.json", tmp_path):
-        assert says(out).search(one_line(capsys, "evaluate", good, "--reference", good, "--out", out))
+    for out, named in ((tmp_path / "file" / "x.json", tmp_path / "file"), (tmp_path, tmp_path)):
+        assert says(named).search(one_line(capsys, "evaluate", good, "--reference", good, "--out", out))
     assert Colours.calls == 0
 
 
@@ -275,7 +289,7 @@ def test_numbers_are_shown_even_if_they_cannot_be_written(tmp_path, capsys, monk
         del value
         raise InputError(f"cannot write {path}: No space left on device")
 
-    monkeypatch.setattr(room, "write_json", full)
+    monkeypatch.setattr("lwd.io.records.write_json", full)
     good = folder(tmp_path / "good", images(20))
     assert main(["evaluate", str(good), "--reference", str(good), "--out", str(tmp_path / "x.json")]) == 2
     shown = capsys.readouterr().out

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from torch.testing import assert_close
 
-from evaluation.made_images import Colours, folder, images, source
+from evaluation.made_images import Colours, folder, images, manifest, source
 from lwd.cli import main
 from lwd.compute.devices import threads
 from lwd.evaluation import evaluate as room
@@ -61,7 +61,7 @@ def test_all_metrics_are_those_of_the_functions():
         assert_close(scores.metrics[name].value, value, rtol=1e-9, atol=1e-12)
     assert not scores.unavailable
     assert len(scores.warnings) == 1
-    assert "only 530 samples" in scores.warnings[0]
+    assert says(530).search(scores.warnings[0])
 
 
 def test_standard_errors_are_the_spread_over_draws():
@@ -143,14 +143,14 @@ def test_moments_of_an_adm_reference_are_used(tmp_path):
     )
     bare = score(seen, Reference.of(None, given_moments(ArrayFile(tmp_path / "bare.npz")), "bare"))
     assert bare.metrics["fid"] == scores.metrics["fid"]
-    assert bare.unavailable["precision"] == "the reference holds moments but no images"
+    assert says("moments", "images").search(bare.unavailable["precision"])
 
 
 def test_a_metric_without_its_weights_says_so():
     seen = extract(source(images(40)), [Colours(head=False)])
     scores = score(seen, Reference.of(seen, {}, "itself"))
-    assert "no classifier" in scores.unavailable["inception_score"]
-    assert "not available: the Inception weights have no classifier" in table(scores)
+    assert says("classifier").search(scores.unavailable["inception_score"])
+    assert scores.unavailable["inception_score"] in table(scores)
     assert scores.metrics["fid"].value < 1e-9
 
 
@@ -176,8 +176,8 @@ def test_no_advice_to_shuffle_what_is_shuffled():
     rows = torch.arange(600)[:, None] / 60 + torch.rand(600, 3, generator=torch.Generator().manual_seed(0))
     seen = FeatureSet("sorted", 600, {POOL: rows}, {POOL: [Moments().update(rows[i::10]) for i in range(10)]})
     reference = Reference("itself", 0, {}, {})
-    assert "pass --shuffle" in " ".join(score(seen, reference).warnings)
-    assert "--shuffle" not in " ".join(score(seen, reference, shuffle=True).warnings)
+    assert "shuffle" in " ".join(score(seen, reference).warnings)
+    assert "shuffle" not in " ".join(score(seen, reference, shuffle=True).warnings)
 
 
 def test_a_large_reference_is_thinned_for_pairs(monkeypatch):
@@ -204,8 +204,7 @@ def test_the_command_writes_a_table_and_a_file(tmp_path, capsys, colours):
     for name, step, nfe in (("first", 100, 20.0), ("second", 200, 40.0)):
         run = tmp_path / name
         folder(run / "images", pixels)
-        about = {"format": "lwd.samples", "model": {"step": step}, "nfe": {"mean": nfe}, "settings": {"solver": "heun"}}
-        (run / "manifest.json").write_text(json.dumps(about))
+        (run / "manifest.json").write_text(json.dumps(manifest(60, step, nfe)))
         np.savez(run / "samples.npz", images(60, step, step // 20))
         assert main(["evaluate", str(run), "--reference", str(folder(tmp_path / "ref", images(80, 7)))]) == 0
     shown = capsys.readouterr().out
@@ -215,7 +214,7 @@ def test_the_command_writes_a_table_and_a_file(tmp_path, capsys, colours):
     assert result["samples"]["model"]["step"] == 200
     assert (result["samples"]["nfe"], result["samples"]["settings"]) == (40.0, {"solver": "heun"})
     kept = _folder(open_pictures(tmp_path / "ref"), [Colours()], None)  # the reference's stay, the samples' go
-    assert list((tmp_path / "cache" / "features").iterdir()) == [kept]
+    assert [path for path in (tmp_path / "cache" / "features").iterdir() if path.is_dir()] == [kept]
     assert [path.name for path in kept.glob("*.safetensors")] == ["00000.safetensors"]
     runs = [str(tmp_path / "first"), str(tmp_path / "second")]
     assert main(["compare", *runs, "--out", str(tmp_path / "c")]) == 0
@@ -229,10 +228,10 @@ def test_the_command_writes_a_table_and_a_file(tmp_path, capsys, colours):
     assert [axis.get_xlabel() for axis in axes[:2]] == ["training steps", "evaluations per sample"]
     drawn = [float(container.lines[0].get_xdata()[0]) for container in axes[0].containers]
     assert drawn == [100, 200]
-    other = {**evaluations["first"], "reference": {"digest": "x"}, "samples": {"count": 5}}
-    notes = comparison_table({"a": evaluations["first"], "b": other})
-    assert "different references" in notes
-    assert "different numbers of samples" in notes
+    first = evaluations["first"]
+    other = first.changed(reference=first.reference.changed(digest="x"), samples=first.samples.changed(count=5))
+    same, different = (comparison_table({"a": first, "b": one}).splitlines() for one in (first, other))
+    assert len(different) == len(same) + 4  # two notes, each after a blank line
 
 
 def bad_folder(path, kind):
@@ -306,7 +305,7 @@ def test_other_bad_input_gets_one_line(tmp_path, capsys, colours):
         (["evaluate", "nowhere", "--reference", good], "nowhere"),
         (["evaluate", good, "--reference", str(tmp_path / "ref.npz")], ("mu", "(3,)", "(2, 2)")),
         (["evaluate", good, "--reference", str(tmp_path / "ref.npz"), "--size", "8"], ("--size", "ref.npz")),
-        (["evaluate", good, "--reference", good, "--skip-inception"], ("--skip-inception", "--encoder")),
+        (["evaluate", good, "--reference", good, "--skip-inception"], ("Inception", "encoder")),
         (["evaluate", good, "--reference", good, "--out", "/proc/x.json"], "/proc"),
         (["compare", good], ("good", "evaluation.json", "lwd evaluate")),
         (["compare", str(tmp_path / "junk.json")], ("junk.json", "metrics")),
@@ -343,4 +342,4 @@ def test_an_encoder_gives_its_own_distance(tmp_path, monkeypatch):
     )
     means = [Encoder()(torch.from_numpy(x).permute(0, 3, 1, 2) / 127.5 - 1).mean((2, 3)) for x in (b, a)]
     assert_close(scores.metrics["frechet"].value, frechet_distance(*means), rtol=1e-4, atol=1e-9)
-    assert json.loads(path.read_text())["unavailable"]["fid"] == "left out (--skip-inception)"
+    assert json.loads(path.read_text())["unavailable"]["fid"]

@@ -18,6 +18,7 @@ from PIL import Image
 import lwd
 from lwd import LWDPipeline
 from lwd.cli import main
+from lwd.io.tensors import read_safetensors, write_safetensors
 from lwd.report.trajectory import states_along
 from lwd.representations.ldm import autoencoder_from_ldm
 from lwd.sampling import samples
@@ -139,8 +140,8 @@ def test_moving_the_model_changes_nothing(model, tmp_path):
     generate(open_generator(f"{copy}/", HEUN), out, 0, 2)
     assert json.loads((out / "manifest.json").read_text())["model"]["name"] == f"{copy}/"
     generate(open_generator(model, HEUN), out)
-    config = json.loads((copy / "vae" / "config.json").read_text())
-    (copy / "vae" / "config.json").write_text(json.dumps(config | {"note": 1}))
+    weights = copy / "vae" / "model.safetensors"
+    write_safetensors(weights, {name: 2 * tensor for name, tensor in read_safetensors(weights).items()})
     with pytest.raises(lwd.InputError, match=says("decoder")):
         generate(open_generator(copy, HEUN), out)
 
@@ -307,7 +308,7 @@ def test_a_run_directory_means_its_newest_checkpoint(tmp_path, model):
         (["--format", "jpg"], ("jpg", "png", "npz")),
         (["--seed", "-1"], ("seed", -1)),
         (["--decoder", "nowhere"], "nowhere"),
-        (["--other-schedule"], "--schedule"),
+        (["--other-schedule"], ("other_schedule", "schedule")),
         (["--schedule", "synchronous"], "schedule"),
         (["--schedule", "nowhere.json"], "nowhere.json"),
     ],

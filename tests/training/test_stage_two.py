@@ -94,12 +94,12 @@ def test_features_are_aligned_when_asked(tmp_path):
 
 def test_labels_are_dropped_at_the_rate_asked_for():
     """Oracle: the binomial's 5 sigma; tau's mean and logit-normal's quartiles."""
-    draws = draw((0, 0, 0), 40_000, slice(None), (1,), "uniform", 0.1)
+    draws = draw((0, 0, 0), (40_000, 1), slice(None), "uniform", 0.1)
     assert abs(float(draws.dropped.float().mean()) - 0.1) < 5 * (0.09 / 40_000) ** 0.5
     assert abs(float(draws.tau.mean()) - 0.5) < 5 / (12 * 40_000) ** 0.5
-    skewed = draw((0, 0, 0), 40_000, slice(None), (1,), "logit-normal").tau
+    skewed = draw((0, 0, 0), (40_000, 1), slice(None), "logit-normal").tau
     quartile = torch.sigmoid(torch.special.ndtri(torch.tensor(0.25)))
     assert abs(float(skewed.quantile(0.25)) - float(quartile)) < 0.01
-    part = draw((0, 0, 0), 40_000, slice(100, 200), (1,), "uniform", 0.1)
+    part = draw((0, 0, 0), (40_000, 1), slice(100, 200), "uniform", 0.1)
     assert torch.equal(part.noise, draws.noise[100:200])
-    assert not torch.equal(draw((0, 0, 1), 40_000, slice(None), (1,)).noise, draws.noise)
+    assert not torch.equal(draw((0, 0, 1), (40_000, 1), slice(None)).noise, draws.noise)

@@ -1,4 +1,4 @@
-"""A trained model as a directory: network, layout, schedule and statistics, so that sampling needs nothing else."""
+"""A trained model as a directory: network, layout, schedule and statistics, which is all that sampling needs."""
 
 import os
 from collections.abc import Mapping
@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lwd.checkpoints.formats import ModelFile
+from lwd.checkpoints.formats import ModelFile, SamplingDefaults
+from lwd.checkpoints.published import PUBLISHED, locate_published
 from lwd.compute.devices import choose_device
 from lwd.errors import InputError
 from lwd.groups import Layout
@@ -31,11 +32,14 @@ class Checkpoint:
     statistics: Statistics | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
     """Where the weights come from; under "schedule", how the schedule was found."""
+    sampling: SamplingDefaults | None = None
+    """How the model is meant to be sampled."""
 
     def __post_init__(self) -> None:
         if self.schedule.groups != self.layout.names:
             raise InputError(
-                f"the schedule is for {', '.join(self.schedule.groups)}, the network for {', '.join(self.layout.names)}"
+                f"the schedule is for {', '.join(self.schedule.groups)}, "
+                f"but the network for {', '.join(self.layout.names)}"
             )
         if self.statistics is not None:
             self.statistics.check(self.layout)
@@ -54,31 +58,34 @@ class Checkpoint:
 
     @property
     def any_schedule(self) -> bool:
-        """Whether the network was trained at independent local times, so that every schedule suits it."""
+        """Whether the network was trained at independent local times, so that it works under every schedule."""
         return bool(self.provenance.get("any_schedule"))
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """Names of the classes 0, 1, ..., where the data had them; otherwise empty."""
+        """Names of the classes 0, 1, ...; empty if they are not known."""
         names = self.provenance.get("classes")
         if not isinstance(names, list) or len(names) != self.config.classes:
             return ()
         return tuple(str(name) for name in names)
 
     def under(self, schedule: Schedule, anyway: bool = False) -> "Checkpoint":
-        """The same network on another curve; one that knows only its own curve refuses, unless told otherwise."""
+        """Return the same network under another schedule.
+
+        Raises an error if the network was trained under a single schedule, unless `anyway`.
+        """
         if schedule == self.schedule:
             return self
         if not (self.any_schedule or anyway):
             raise InputError(
-                "the model was trained under its own schedule and has not seen the local times of this one; sample "
-                "a surface probe's network, train under the new schedule, or allow it",
+                "the model was trained under another schedule and has not seen the local times of this one; use the "
+                "network of a surface probe, train under the new schedule, or allow it",
                 argument="other_schedule",
             )
         return replace(self, schedule=schedule)
 
     def latents(self, z: Tensor) -> dict[str, Tensor]:
-        """The groups of a sampled state, on the scale of their encoders."""
+        """Split a sampled state into groups, on the scale of their encoders."""
         return self.layout.split(z if self.statistics is None else self.statistics.denormalize(z, self.layout))
 
     def __repr__(self) -> str:
@@ -94,31 +101,34 @@ def write_checkpoint(
     schedule: Schedule,
     statistics: Statistics | None,
     provenance: Mapping[str, Any] | None = None,
+    sampling: SamplingDefaults | None = None,
 ) -> None:
-    """Fill an existing directory with config.json, model.safetensors, schedule.json and statistics.json."""
+    """Write config.json, model.safetensors, schedule.json and statistics.json into an existing directory."""
     about = dict(provenance or {})
     write_safetensors(directory / "model.safetensors", state)
     save_schedule(schedule, directory / "schedule.json", about.pop("schedule", None))
     if statistics is not None:
         save_statistics(statistics, directory / "statistics.json")
-    ModelFile(network=config.to_dict(), provenance=about).write(directory / "config.json")
+    ModelFile(network=config.to_dict(), sampling=sampling, provenance=about).write(directory / "config.json")
 
 
 def save(checkpoint: Checkpoint, directory: str | os.PathLike[str], replace: bool = False) -> None:
-    """Write a checkpoint as a directory, whole or not at all."""
-    with atomic_directory(directory, replace) as aside:
-        write_into(aside, checkpoint)
+    """Write a checkpoint as a directory, atomically."""
+    with atomic_directory(directory, replace) as folder:
+        write_into(folder, checkpoint)
 
 
 def write_into(directory: Path, checkpoint: Checkpoint) -> None:
-    """Fill an existing directory with a checkpoint's files."""
+    """Write the files of a checkpoint into an existing directory."""
     c = checkpoint
-    write_checkpoint(directory, c.config, c.velocity.state_dict(), c.schedule, c.statistics, c.provenance)
+    write_checkpoint(directory, c.config, c.velocity.state_dict(), c.schedule, c.statistics, c.provenance, c.sampling)
 
 
 def locate(directory: str | os.PathLike[str]) -> Path:
-    """The checkpoint in a directory: itself, or the newest of a run of lwd train."""
+    """Return the checkpoint in a directory: the directory itself, the newest of a run, or a published model by name."""
     directory = Path(directory)
+    if str(directory) in PUBLISHED and not directory.is_dir():
+        return locate_published(str(directory))
     latest = directory / "checkpoints" / "latest"
     if (directory / "config.json").exists() or not latest.is_file():
         return directory
@@ -128,10 +138,10 @@ def locate(directory: str | os.PathLike[str]) -> Path:
 def load(
     directory: str | os.PathLike[str], device: torch.device | str = "cpu", dtype: torch.dtype | None = None
 ) -> Checkpoint:
-    """Read a checkpoint, or the newest one of a run. The weights are held once: never a second, random copy."""
+    """Read a checkpoint, or the newest one of a run. Memory holds one copy of the weights."""
     directory = locate(directory)
     if not directory.is_dir():
-        hint = "; a .pt file is read by lwd convert" if directory.is_file() else ""
+        hint = "; to read a .pt file, use lwd convert" if directory.is_file() else ""
         raise InputError(f"{directory} is not a checkpoint directory{hint}")
     record = ModelFile.read(directory / "config.json")
     config = network_config(record, directory / "config.json")
@@ -143,7 +153,7 @@ def load(
     if problems:
         raise InputError(f"{directory / 'model.safetensors'} does not fit its config.json: " + "; ".join(problems))
     network.load_state_dict(state, assign=True)
-    # One dtype for all: the one asked for, or the widest in the file; 16 bits are only stored where a CPU computes.
+    # One dtype for all weights: the requested one, or the widest in the file; at least float32 on a CPU.
     kinds = {tensor.dtype for tensor in state.values()} | (
         {torch.float32} if torch.device(device).type == "cpu" else set()
     )
@@ -157,11 +167,12 @@ def load(
         load_schedule(schedule),
         load_statistics(statistics) if statistics.exists() else None,
         provenance,
+        record.sampling,
     )
 
 
 def network_config(record: ModelFile, path: Path) -> LightningDiTConfig:
-    """The network's configuration in a model directory; errors name `path`."""
+    """Read the configuration of the network in a model directory; errors name `path`."""
     try:
         return LightningDiTConfig.from_dict(record.network)
     except InputError as error:

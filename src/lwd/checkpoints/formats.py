@@ -1,10 +1,31 @@
-"""config.json of a model directory."""
+"""config.json of a model directory; origin.json of a fetched one."""
 
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from lwd.io.records import FileRecord
+from lwd.io.records import FileRecord, Record
+
+
+class SamplingDefaults(Record):
+    """How a model is meant to be sampled; used where nothing else is asked for."""
+
+    solver: str = "dopri5"
+    """Solver."""
+    steps: int | None = None
+    """Number of steps (fixed-step solvers)."""
+    atol: float | None = None
+    """Absolute tolerance (dopri5)."""
+    rtol: float | None = None
+    """Relative tolerance (dopri5)."""
+    guide: str = ""
+    """Preset of the weak model for AutoGuidance, or null for classifier-free guidance; for information."""
+    scale: float | dict[str, float] | None = None
+    """Guidance scale, used with a guide."""
+    interval: tuple[float, float] | dict[str, tuple[float, float]] | None = None
+    """Local times at which guidance acts."""
+    count: int | None = None
+    """Number of images."""
 
 
 class ModelFile(FileRecord):
@@ -16,7 +37,34 @@ class ModelFile(FileRecord):
     """The network's class."""
     network: dict[str, Any]
     """Every field of `LightningDiTConfig`; `layout` holds channels by group, in order."""
+    sampling: SamplingDefaults | None = None
+    """How to sample it."""
     provenance: dict[str, Any] = Field(default_factory=dict)
     """Where the weights come from; `classes` names the classes; `any_schedule` marks a surface probe's network."""
 
     what: ClassVar[str] = "a model"
+
+
+class OriginPart(Record):
+    """A downloaded file."""
+
+    size: int
+    """In bytes."""
+    sha256: str
+
+
+class OriginFile(FileRecord):
+    """origin.json of a directory that `lwd fetch` wrote: what was downloaded. Written last, so it means complete."""
+
+    format: Literal["lwd.origin"] = "lwd.origin"
+    version: Literal[1] = 1
+    name: str
+    """The model's name in the catalog."""
+    repository: str
+    """owner/name on the hub."""
+    revision: str = ""
+    """The commit that was downloaded; empty for a local copy."""
+    files: dict[str, OriginPart]
+    """Size and checksum by path."""
+
+    what: ClassVar[str] = "the origin of a published model"

@@ -1,6 +1,6 @@
-"""The names that SFD, LightningDiT, SiT and DiT give their tensors, and what their shapes tell about the network.
+"""Tensor names of SFD, LightningDiT, SiT and DiT, and the configuration that their shapes imply.
 
-Pure functions on state dicts: nothing here reads a file or knows a schedule.
+Pure functions of state dicts: nothing here reads a file or needs a schedule.
 """
 
 import math
@@ -18,7 +18,7 @@ from lwd.models.layers import position_table, rotary_table
 from lwd.models.lightningdit import SIZES, LightningDiT, LightningDiTConfig, clock_key
 
 TABLES = ("pos_embed", "feat_rope.freqs_cos", "feat_rope.freqs_sin")
-"""Tensors that are computed, not learned: checked on the way in, written on the way out."""
+"""Computed tensors: checked on import, written on export."""
 CLOCKS = ("t_embedder_tex", "t_embedder_sem")
 """In channel order."""
 
@@ -31,7 +31,7 @@ def infer_config(
     tap: int | None = None,
     classes: int | None = None,
 ) -> LightningDiTConfig:
-    """The configuration that a reference state dict's shapes imply; what they cannot tell is an argument."""
+    """Infer the configuration from the shapes of a reference state dict; arguments add what shapes do not determine."""
     _need(state, "x_embedder.proj.weight", "y_embedder.embedding_table.weight", "final_layer.linear.weight")
     width, channels, patch, _ = _shape(state, "x_embedder.proj.weight", 4)
     layout = _layout(state, layout, channels)
@@ -43,7 +43,7 @@ def infer_config(
     rows = _shape(state, "y_embedder.embedding_table.weight", 2)[0]
     if classes is not None and rows not in (classes, classes + 1):
         raise InputError(
-            f"the label table has {rows} rows, which is not {classes} classes with or without a null label"
+            f"the label table has {rows} rows, which does not fit {classes} classes with or without a null label"
         )
     projector = "repa_projector.4.weight" in state
     return LightningDiTConfig(
@@ -69,7 +69,7 @@ def infer_config(
 
 
 def to_ours(state: Mapping[str, Tensor], config: LightningDiTConfig) -> dict[str, Tensor]:
-    """Reference names -> ours. Every tensor must be there, fit and be known; otherwise all that do not are listed."""
+    """Rename reference tensors to ours; an error lists all missing, unknown and misshapen tensors."""
     names = _names(config)
     with torch.device("meta"):
         shapes = {names[name]: tuple(tensor.shape) for name, tensor in LightningDiT(config).state_dict().items()}
@@ -81,13 +81,13 @@ def to_ours(state: Mapping[str, Tensor], config: LightningDiTConfig) -> dict[str
 
 
 def to_reference(state: Mapping[str, Tensor], config: LightningDiTConfig) -> dict[str, Tensor]:
-    """Our names -> the reference's, with the computed tables that its loader expects."""
+    """Rename our tensors to those of the reference, and add the computed tables that its loader expects."""
     names = _names(config)
     return {names[name]: tensor for name, tensor in state.items()} | reference_tables(config)
 
 
 def reference_tables(config: LightningDiTConfig) -> dict[str, Tensor]:
-    """The reference's stored position and rotary tables for the configured grid."""
+    """Compute the position and rotary tables that the reference stores, for the configured grid."""
     rows, columns = config.tokens(*config.grid)
     tables = {"pos_embed": position_table(rows, columns, config.width).clone()}
     if config.rotary:
@@ -100,7 +100,7 @@ def reference_tables(config: LightningDiTConfig) -> dict[str, Tensor]:
 
 
 def _names(config: LightningDiTConfig) -> dict[str, str]:
-    """Our name -> the reference's, for every tensor of the network."""
+    """Map our tensor names to those of the reference."""
     with torch.device("meta"):
         ours = list(LightningDiT(config).state_dict())
     groups = config.layout.names
@@ -118,25 +118,25 @@ def _layout(state: Mapping[str, Tensor], layout: Layout | None, channels: int) -
     if layout is None:
         if two:
             raise InputError(
-                f"the network has two clocks and {channels} channels, but its shapes do not say how they are shared; "
-                "pass the groups, for SFD and LWD: texture=32,semantic=16"
+                f"the network has two clocks and {channels} channels, but the shapes do not tell how many each group "
+                "has; pass the groups, for SFD and LWD: texture=32,semantic=16"
             )
         return Layout.of(texture=channels)
     if layout.channels != channels:
-        raise InputError(f"the groups {layout} have {layout.channels} channels, the network has {channels}")
+        raise InputError(f"the groups {layout} have {layout.channels} channels, but the network has {channels}")
     if two and len(layout) != 2:
-        raise InputError(f"the network has two clocks, texture and semantic; {layout} names {len(layout)}")
+        raise InputError(f"the network has two clocks, texture and semantic, but {layout} has {len(layout)}")
     if two and set(layout.names) == {"texture", "semantic"} and layout.names[0] != "texture":
         raise InputError(
-            f"the reference's channels are texture first, then semantic; {layout} has them the other way round"
+            f"the channels of the reference are texture first, then semantic; {layout} has the opposite order"
         )
     if "t_embedder.mlp.0.weight" in state and len(layout) != 1:
-        raise InputError(f"the network has one clock, but {layout} names {len(layout)} groups; pass texture={channels}")
+        raise InputError(f"the network has one clock, but {layout} has {len(layout)} groups; pass texture={channels}")
     return layout
 
 
 def _depth(state: Mapping[str, Tensor]) -> int:
-    """Number of blocks; their numbers must be 0, 1, 2, ... without a gap."""
+    """Count the blocks; they must be numbered 0, 1, 2, ... without a gap."""
     found = {match[1] for match in (re.match(r"blocks\.(\d+)\.", key) for key in state) if match}
     if not found:
         raise InputError("there are no tensors blocks.N.*: this is not a LightningDiT or DiT state dict")
@@ -150,11 +150,14 @@ def _heads(state: Mapping[str, Tensor], depth: int, width: int, heads: int | Non
         head = _shape(state, "blocks.0.attn.q_norm.weight", 1)[0]
         found = width // max(head, 1)
         if heads not in (None, found):
-            raise InputError(f"the qk-norm says {found} heads, but {heads} were asked for")
+            raise InputError(f"the qk-norm implies {found} heads, but {heads} were requested")
         return found
     named = {(d, w): h for d, w, h in SIZES.values()}
     if heads is None and (depth, width) not in named:
-        raise InputError(f"without qk-norm the shapes ({depth} blocks of {width}) do not tell the heads; pass them")
+        raise InputError(
+            f"without qk-norm the shapes ({depth} blocks of {width}) do not determine the number of heads; pass it",
+            argument="heads",
+        )
     return heads or named[depth, width]
 
 
@@ -162,7 +165,10 @@ def _grid(state: Mapping[str, Tensor], patch: int, grid: tuple[int, int] | None)
     tables = [state[name] for name in TABLES if name in state]
     if not tables:
         if grid is None:
-            raise InputError("pos_embed is missing, so nothing tells the latent's grid; pass it, for example 16x16")
+            raise InputError(
+                "pos_embed is missing, so the grid of the latents is unknown; pass it, for example 16x16",
+                argument="grid",
+            )
         return grid
     if tables[0].ndim < 2:
         raise InputError(f"the position table must have at least 2 axes, got shape {tuple(tables[0].shape)}")
@@ -170,11 +176,13 @@ def _grid(state: Mapping[str, Tensor], patch: int, grid: tuple[int, int] | None)
     if grid is None:
         side = math.isqrt(count)
         if side * side != count:
-            raise InputError(f"{count} positions are not a square; pass the latent's grid, for example 16x32")
+            raise InputError(
+                f"{count} positions are not a square; pass the grid of the latents, for example 16x32", argument="grid"
+            )
         return side * patch, side * patch
     if grid[0] * grid[1] != count * patch**2:
         raise InputError(
-            f"the tables have {count} positions of patch {patch}, which is not a grid of {grid[0]}x{grid[1]}"
+            f"the tables have {count} positions with patch {patch}, which does not fit a grid of {grid[0]}x{grid[1]}"
         )
     return grid
 
@@ -198,5 +206,5 @@ def _need(state: Mapping[str, Tensor], *names: str) -> None:
     if missing:
         some = ", ".join(list(state)[:5])
         raise InputError(
-            f"this is not a LightningDiT or DiT state dict: {', '.join(missing)} missing (it has {some} ...)"
+            f"this is not a LightningDiT or DiT state dict: {', '.join(missing)} missing (it has {some}, ...)"
         )

@@ -7,19 +7,51 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from lwd.cli import bench, convert, data, demo, encode, evaluate, fit, probe, runs, sample, schedule, surfaces, train
+from lwd.cli import (
+    bench,
+    convert,
+    data,
+    demo,
+    encode,
+    evaluate,
+    fetch,
+    fit,
+    probe,
+    reproduce,
+    runs,
+    sample,
+    schedule,
+    surfaces,
+    train,
+)
 from lwd.cli.options import flags_of
 from lwd.errors import InputError, SolveError, nearest
 from lwd.version import __version__
 
-# Before torch is loaded: beside another busy process, threads that spin for long while they wait made small layers ten
-# times slower. This long they spin on a quiet machine too, where sleeping sooner (1000) cost a tenth of the speed.
+# Set before torch is loaded. If another process is busy, threads that spin while they wait make small layers ten times
+# slower. On an idle machine a shorter spin (1000) would cost a tenth of the speed.
 os.environ.setdefault("GOMP_SPINCOUNT", "20000")
-COMMANDS = (demo, sample, data, fit, encode, probe, train, runs, surfaces, schedule, evaluate, bench, convert)
+COMMANDS = (
+    demo,
+    sample,
+    data,
+    fit,
+    encode,
+    probe,
+    train,
+    runs,
+    surfaces,
+    schedule,
+    evaluate,
+    bench,
+    reproduce,
+    fetch,
+    convert,
+)
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse with one-line errors that say what to write instead."""
+    """argparse with one-line errors that suggest a fix."""
 
     def error(self, message: str) -> NoReturn:
         if "invalid choice: " in message:
@@ -31,7 +63,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def build_parser() -> Parser:
-    """The whole command line; building it imports no torch."""
+    """Build the parser of all commands; this does not import torch."""
     parser = Parser(
         prog="lwd",
         description="Learning When to Denoise: diffusion over several representations, each on its own learned clock.",
@@ -45,14 +77,14 @@ def build_parser() -> Parser:
 
 
 def _flag(parser: Parser, arguments: argparse.Namespace, error: Exception) -> str:
-    """The option to change, where the error names an argument: the library does not know the command line."""
+    """Return the flag of the argument that an error names; the library itself does not know the command line."""
     name, flags = getattr(error, "argument", ""), flags_of(parser, arguments)
     flag = flags.get(name, f"--set {name}=VALUE" if "." in name and "set" in flags else "")
     return f" ({flag})" if flag and flag not in str(error) else ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point: 0 on success, 2 for errors that the user can fix, 130 after Ctrl-C."""
+    """Run a command; returns 0 on success, 2 for errors that the user can fix, 130 after Ctrl-C."""
     parser = build_parser()
     arguments = parser.parse_args(argv)
     if arguments.command is None:
@@ -67,5 +99,5 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("lwd: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output went away; nothing is left to say
+        sys.stderr.close()  # the reader of our output has closed it
         return 0

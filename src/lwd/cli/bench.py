@@ -20,7 +20,7 @@ def add_parser(commands: Any) -> None:
     actions = bench.add_subparsers(dest="action", metavar="ACTION", required=True)
     parser = actions.add_parser(
         "sampler",
-        help="error and quality against evaluations; recommends solver, steps and placement",
+        help="measure error and quality against cost; recommend solver, steps and placement",
         description="Try solvers, steps and placements on a model, and recommend one.",
         epilog="example: lwd bench sampler runs/lwd --decoder ae --reference fashion/test --out bench",
     )
@@ -28,7 +28,7 @@ def add_parser(commands: Any) -> None:
     add("model", metavar="MODEL", help="a checkpoint, a run of lwd train, or a hub id")
     add("--out", required=True, metavar="DIR", help="directory for sampler.png and sampler.json")
     add_settings(parser, BenchmarkSettings, "tolerance", "count")
-    add("--budgets", metavar="N,...", help="evaluations per sample to try (default 4,6,8,12,16,24,32,48)")
+    add("--budgets", metavar="N,...", help="network evaluations per sample to try (default 4,6,8,12,16,24,32,48)")
     add_guidance(parser)
     add("--reference", metavar="REF", help="also measure the Fréchet distance to these images (see lwd evaluate)")
     add_settings(parser, BenchmarkSettings, "samples", "encoder")
@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     save_figure(plot_samplers(trials, chosen, settings.tolerance, found), out / "sampler.png")
     print(sampler_table(trials))
     reached = chosen.error <= settings.tolerance
-    within = f"error {chosen.error:.2g}" if reached else f"nothing tried reaches {settings.tolerance:g}"
+    within = f"error {chosen.error:.2g}" if reached else f"error {chosen.error:.2g}, above {settings.tolerance:g}"
     print(f"recommended: {chosen.options}    ({chosen.nfe:.4g} evaluations, {within})")
     if not quality:
         print("quality was not measured; pass --reference to measure it")
@@ -86,5 +86,5 @@ def run(arguments: argparse.Namespace) -> int:
 def _budgets(text: str) -> tuple[int, ...]:
     parts = text.split(",")
     if not all(part.strip().isdecimal() for part in parts):
-        raise InputError(f"expected whole numbers such as 4,8,16, got {text!r}", argument="budgets")
+        raise InputError(f"expected integers such as 4,8,16, got {text!r}", argument="budgets")
     return tuple(sorted({int(part) for part in parts}))

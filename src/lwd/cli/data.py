@@ -4,6 +4,8 @@ import argparse
 import sys
 from typing import Any
 
+FETCHED = ("cifar10", "resnet50", "efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2", "inception")
+
 
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
@@ -17,13 +19,11 @@ def add_parser(commands: Any) -> None:
     fetch = actions.add_parser(
         "fetch",
         help="download images or an encoder into the cache directory",
-        description="Download images or an encoder into the cache ($LWD_CACHE, or ~/.cache/lwd), checked.",
+        description="Download images or an encoder into the cache ($LWD_CACHE, or ~/.cache/lwd) and check them.",
         epilog="example: lwd data fetch cifar10",
     )
-    fetch.add_argument(
-        "name", choices=("cifar10", "resnet50", "inception"), help="images, encoder, or the metric's network"
-    )
-    fetch.add_argument("--from", dest="archive", metavar="FILE", help="a file that you have (default: download)")
+    fetch.add_argument("name", choices=FETCHED, metavar="NAME", help=f"one of {', '.join(FETCHED)}")
+    fetch.add_argument("--from", dest="archive", metavar="FILE", help="a local file (default: download)")
     fetch.set_defaults(run=run_fetch)
 
     verify = actions.add_parser(
@@ -38,13 +38,13 @@ def add_parser(commands: Any) -> None:
     show = actions.add_parser(
         "show",
         help="summary and contact sheet of a directory of shards",
-        description="Print what a directory of shards holds, and draw some: image, latents in colours, reconstruction.",
+        description="Summarise a directory of shards and draw some images, latents as colours, and reconstructions.",
         epilog="example: lwd data show latents --images cifar10/train --texture ae --out sheet.png",
     )
     show.add_argument("directory", metavar="DIR", help="a directory of shards")
-    show.add_argument("--images", metavar="SOURCE", help="the images they were made from, to draw beside them")
-    show.add_argument("--texture", metavar="DIR", help="the texture autoencoder, to draw reconstructions")
-    show.add_argument("--out", metavar="FILE", help="where the contact sheet goes (default DIR/contact-sheet.png)")
+    show.add_argument("--images", metavar="SOURCE", help="also draw the original images")
+    show.add_argument("--texture", metavar="DIR", help="texture autoencoder, to draw reconstructions")
+    show.add_argument("--out", metavar="FILE", help="contact sheet to write (default DIR/contact-sheet.png)")
     show.set_defaults(run=run_show)
 
 
@@ -52,12 +52,16 @@ def run_fetch(arguments: argparse.Namespace) -> int:
     from lwd.evaluation.inception_weights import fetch_inception
     from lwd.images.cifar import fetch_cifar10
     from lwd.io.files import cache_dir
+    from lwd.representations.efficientnet_weights import fetch_efficientnet
     from lwd.representations.resnet import fetch_resnet50
 
     there = cache_dir() / arguments.name
-    # Weights without a classifier are replaced by some that have one; all else in the cache stays.
+    # Only Inception without a classifier is replaced; everything else in the cache is kept.
     if arguments.archive and arguments.name != "inception" and (there / "config.json").is_file():
-        print(f"{arguments.archive} was not read: {there} is there; remove that to replace it", file=sys.stderr)
+        print(f"{arguments.archive} was not read: {there} exists; remove it to replace it", file=sys.stderr)
+    if arguments.name.startswith("efficientnet"):
+        print(fetch_efficientnet(arguments.name, arguments.archive))
+        return 0
     fetchers = {"cifar10": fetch_cifar10, "resnet50": fetch_resnet50, "inception": fetch_inception}
     print(fetchers[arguments.name](arguments.archive))
     return 0
@@ -92,6 +96,6 @@ def run_show(arguments: argparse.Namespace) -> int:
     save_sheet(contact_sheet(reader, source, autoencoder), out)
     print(describe_shards(reader, provenance))
     if left_out:
-        print(f"left out:   {len(left_out)} unreadable images, named in {arguments.directory}/manifest.json")
+        print(f"skipped:    {len(left_out)} unreadable images, listed in {arguments.directory}/manifest.json")
     print(f"sheet:      {out}")
     return 0

@@ -8,13 +8,13 @@ from typing import Any
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "demo",
-        help="from the embedded images to a report: probes, training, samples, metrics",
-        description="Encode the embedded images, learn a schedule for every lambda, train under it and under the usual "
-        "ones, sample, evaluate, and write a report to open in a browser. Run again to continue.",
+        help="run all stages on the embedded images and write a report",
+        description="Encode the embedded images, learn a schedule for every lambda, train under it and under two "
+        "baselines, sample, evaluate, and write a report to open in a browser. Run again to continue.",
         epilog="example: lwd demo --out runs/demo",
     )
     parser.add_argument("--out", default="runs/demo", metavar="DIR", help="directory to write (default runs/demo)")
-    parser.add_argument("--quick", action="store_true", help="a tenth of everything: only shows that it works")
+    parser.add_argument("--quick", action="store_true", help="a tiny run that only shows that everything works")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="random seed (default 0)")
     parser.set_defaults(run=run)
 
@@ -22,7 +22,8 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from lwd.demo.plan import FULL, QUICK
     from lwd.demo.results import commands
-    from lwd.demo.run import Interrupted, run_demo
+    from lwd.demo.run import run_demo
+    from lwd.training.interrupts import Interrupted
 
     plan = (QUICK if arguments.quick else FULL).changed(seed=arguments.seed)
     try:

@@ -11,7 +11,7 @@ from lwd.evaluation.settings import EvaluateSettings
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "evaluate",
-        help="FID, sFID, IS, precision, recall, KID, density, coverage of samples",
+        help="compute FID, sFID, IS, precision, recall, KID, density and coverage of samples",
         description="Score samples against a reference, with standard errors. Resumes after an interruption.",
         epilog="example: lwd evaluate samples --reference fashion/test",
     )
@@ -25,12 +25,12 @@ def add_parser(commands: Any) -> None:
     parser.set_defaults(run=run)
     compare = commands.add_parser(
         "compare",
-        help="several evaluated sets of samples in one table and plot",
-        description="Show evaluations side by side: a table, and metrics against training steps and evaluations.",
+        help="compare evaluated sets of samples in one table and figure",
+        description="Compare evaluations: a table, and metrics over training steps and network evaluations.",
         epilog="example: lwd compare samples/a samples/b --out comparison",
     )
     compare.add_argument("runs", nargs="+", metavar="RUN", help="directories of lwd sample, or files of lwd evaluate")
-    compare.add_argument("--out", metavar="DIR", help="write comparison.md and comparison.png there")
+    compare.add_argument("--out", metavar="DIR", help="directory for comparison.md and comparison.png")
     compare.set_defaults(run=run_compare)
 
 

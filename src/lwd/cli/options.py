@@ -1,4 +1,4 @@
-"""Options that come from settings records: names, types, choices, defaults and help stand there once."""
+"""Options from settings records, which define names, types, choices, defaults and help texts."""
 
 import argparse
 import types
@@ -12,7 +12,7 @@ METAVARS = {int: "N", float: "X", str: "NAME"}
 
 
 def add_settings(parser: Any, kind: type[Record], *names: str, **metavars: str) -> None:
-    """Add `--name` for each named field of a record; metavars: what stands for its value in the help."""
+    """Add an option `--name` for each named field of a record; metavars: placeholders for values in the help."""
     for name in names:
         field = kind.model_fields[name]
         base, choices = _type(field.annotation)
@@ -31,7 +31,7 @@ def add_settings(parser: Any, kind: type[Record], *names: str, **metavars: str) 
 
 
 def _type(annotation: Any) -> tuple[Any, tuple[str, ...] | None]:
-    """The plain type behind an annotation, and its choices."""
+    """Return the plain type of an annotation, and its choices."""
     if get_origin(annotation) is Annotated:
         return _type(get_args(annotation)[0])
     if get_origin(annotation) is Literal:
@@ -42,13 +42,13 @@ def _type(annotation: Any) -> tuple[Any, tuple[str, ...] | None]:
 
 
 def given(arguments: argparse.Namespace, kind: type[Record]) -> dict[str, Any]:
-    """The record's fields that the command line set."""
+    """Return the fields of a record that the command line set."""
     found = {name: getattr(arguments, name, None) for name in kind.model_fields}
     return {name: value for name, value in found.items() if value is not None}
 
 
 def flags_of(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> Mapping[str, str]:
-    """The flag behind each argument of the command that was called."""
+    """Map the arguments of the called command to their flags."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             chosen = getattr(arguments, action.dest, None)
@@ -61,7 +61,7 @@ def parse_grid(text: str) -> tuple[int, int]:
     """`8x16` -> (8, 16)."""
     rows, _, columns = text.partition("x")
     if not (rows.isdecimal() and columns.isdecimal() and int(rows) and int(columns)):
-        raise InputError(f"a grid is written 8x8, with at least 1 row and 1 column, got {text!r}", argument="grid")
+        raise InputError(f"expected a grid such as 8x8, with at least 1 row and column, got {text!r}", argument="grid")
     return int(rows), int(columns)
 
 
@@ -74,7 +74,7 @@ def parse_numbers(text: str, argument: str) -> list[float]:
 
 
 def by_group(argument: str, text: str, value: Callable[[str, str], Any]) -> Any:
-    """One value for all groups, or `group=value,...`."""
+    """Parse one value for all groups, or `group=value,...`."""
     if "=" not in text:
         return value(argument, text)
     pairs = [part.partition("=") for part in text.split(",")]

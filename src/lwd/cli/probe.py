@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from lwd.cli.options import parse_numbers
 from lwd.cli.runs import Progress, add_run_options, interrupted, prepared
 from lwd.errors import InputError
 
@@ -11,13 +12,14 @@ SHORTS = {
     "steps": "probe.steps",
     "seed": "run.seed",
     "start": "probe.start",
+    "starts": "probe.starts",
     "kinetic": "probe.kinetic",
     "points": "probe.points",
     "samples": "probe.samples",
     "weight_gradient": "objective.weight_gradient",
 }
-QUIET = ["objective.cosine=0", "objective.align=0"]
-"""A probe has no auxiliary losses, and needs no features for them."""
+FLOW_ONLY = ["objective.cosine=0", "objective.align=0"]
+"""A probe has no auxiliary losses, so it needs no features."""
 
 
 def add_parser(commands: Any) -> None:
@@ -29,20 +31,21 @@ def add_parser(commands: Any) -> None:
     )
     sweep = commands.add_parser(
         "sweep",
-        help="a probe for each of several lambdas; names the weakest that does not collapse",
-        description="One probe for each lambda (the paper's Figure 2). Run again to continue.",
+        help="run a probe for each of several lambdas; find the weakest that does not collapse",
+        description="Run a probe for each lambda (the paper's Figure 2). Run again to continue.",
         epilog="example: lwd sweep latents --preset cifar-small --kinetic 0.01,0.02,0.04 --out runs/sweep",
     )
     for parser in (probe, sweep):
         add_run_options(parser)
         add = parser.add_argument
-        add("--weight-gradient", choices=("exact", "stop", "none"), help="how the rate correction teaches the schedule")
-        add("--start", type=float, metavar="S", help="where rho starts: 0 identity ... 1 collapsed")
+        add("--weight-gradient", choices=("exact", "stop", "none"), help="gradient of the rate correction in rho")
+        add("--start", type=float, metavar="S", help="initial curve: from 0 (identity) to 1 (collapsed)")
     add = probe.add_argument
-    add("--method", choices=("joint", "surface"), default="joint", help="joint (the paper's), or surface: every lambda")
+    add("--method", choices=("joint", "surface"), default="joint", help="joint (the paper), or surface (every lambda)")
     add("--points", type=int, metavar="N", help="grid points along each clock (surface only)")
-    add("--samples", type=int, metavar="N", help="images at each point (surface only)")
+    add("--samples", type=int, metavar="N", help="number of images at each point (surface only)")
     add("--kinetic", type=float, metavar="LAMBDA", help="weight of the kinetic energy (joint only)")
+    add("--starts", metavar="S1,S2,...", help="several starts, e.g. 0,0.3,0.9; keeps the lowest (joint only)")
     sweep.add_argument("--kinetic", required=True, metavar="L1,L2,...", help="the lambdas to probe")
     probe.set_defaults(run=run_probe)
     sweep.set_defaults(run=run_sweep)
@@ -59,8 +62,12 @@ def run_probe(arguments: argparse.Namespace) -> int:
     for name in ("points", "samples"):
         if getattr(arguments, name) is not None:
             raise InputError(f"--{name} has no effect on a joint probe; add --method surface")
-    arguments.set += QUIET
+    arguments.set += FLOW_ONLY
+    if arguments.starts is not None:
+        arguments.starts = parse_numbers(arguments.starts, "starts")
     config, data, devices = prepared(arguments, SHORTS)
+    if config.probe.starts:
+        return _run_starts(arguments, config, data, devices)
     with Progress(config.probe.steps, devices.main, "probing") as progress:
         found = probe(config, data, arguments.out, RunOptions(devices, on_step=progress, wandb=arguments.wandb))
     if found.schedule is None or found.history is None:
@@ -72,17 +79,45 @@ def run_probe(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _run_starts(arguments: argparse.Namespace, config: Any, data: Any, devices: Any) -> int:
+    from lwd.probing.starts import probe_starts
+    from lwd.report.plots import save_figure
+    from lwd.report.runs import plot_probe
+    from lwd.training.task import RunOptions
+
+    bars: list[Progress] = []
+
+    def on_probe(start: float) -> Progress:
+        bars.append(Progress(config.probe.steps, devices.main, f"start {start:g}"))
+        return bars[-1]
+
+    options = RunOptions(devices, wandb=arguments.wandb)
+    found, values = probe_starts(config, data, arguments.out, options, on_probe)
+    for bar in bars:
+        bar.__exit__()
+    if found is None or found.schedule is None or found.history is None:
+        return interrupted(None, devices.main)
+    if devices.main:
+        out, best = Path(arguments.out), min(values, key=lambda start: values[start])
+        run = out / f"start-{best:g}"
+        save_figure(plot_probe(found.schedule, found.history, run, str(found.verdict)), out / "probe.png")
+        for start, value in values.items():
+            print(f"start {start:<5g} objective {value:.5f}" + ("   kept" if start == best else ""))
+        print(f"{found.verdict}\nschedule: {out}/schedule.json    picture: {out}/probe.png")
+    return 0
+
+
 def _run_surface(arguments: argparse.Namespace) -> int:
     from tqdm import tqdm
 
     from lwd.probing.surface import surface_probe, table_size
     from lwd.training.task import RunOptions
 
-    for name in ("kinetic", "start", "weight_gradient"):
+    for name in ("kinetic", "start", "starts", "weight_gradient"):
         if getattr(arguments, name) is not None:
             option = name.replace("_", "-")
-            raise InputError(f"--{option} has no effect on a surface probe, which serves all; see lwd schedule fit")
-    arguments.set += QUIET
+            raise InputError(f"--{option} has no effect on a surface probe; use it with lwd schedule fit or path")
+    arguments.set += FLOW_ONLY
     config, data, devices = prepared(arguments, SHORTS)
     total = table_size(config.probe.points, len(data.layout)) * config.probe.samples
     with Progress(config.probe.steps, devices.main, "probing") as progress:
@@ -98,16 +133,16 @@ def _run_surface(arguments: argparse.Namespace) -> int:
 
 
 def run_sweep(arguments: argparse.Namespace) -> int:
-    from lwd.probing.sweep import sweep, weakest_stable
+    from lwd.probing.sweep import still_moving, sweep, weakest_stable
     from lwd.report.plots import plot_schedules, save_figure
     from lwd.training.task import RunOptions
 
     try:
         kinetics = [float(part) for part in arguments.kinetic.split(",")]
     except ValueError:
-        raise InputError(f"--kinetic takes numbers, for example 0.01,0.02,0.04; got {arguments.kinetic!r}") from None
+        raise InputError(f"--kinetic needs numbers such as 0.01,0.02,0.04; got {arguments.kinetic!r}") from None
     arguments.kinetic = None
-    arguments.set += QUIET
+    arguments.set += FLOW_ONLY
     config, data, devices = prepared(arguments, SHORTS)
     bars: list[Progress] = []
 
@@ -127,11 +162,14 @@ def run_sweep(arguments: argparse.Namespace) -> int:
         for row in rows:
             middle = float(row.schedule.times(0.5).min())
             print(f"lambda {row.kinetic:<8g} slowest clock at 0.5: {middle:.3f}   {row.verdict}")
-        best = weakest_stable(rows)
-        if best is None:
+        best, moving = weakest_stable(rows), still_moving(rows)
+        if all(row.verdict.word == "collapsed" for row in rows):
             print("every lambda collapsed; try larger ones")
+        elif best is None:
+            print("no lambda has a stable curve yet")
         else:
-            moving = any(row.kinetic == best and row.verdict.word == "moving" for row in rows)
-            print(f"weakest stable lambda: {best:g}" + (" (still moving: run longer to be sure)" if moving else ""))
+            print(f"weakest stable lambda: {best:g}")
+        if moving:
+            print(f"still moving, so neither stable nor collapsed: {', '.join(f'{k:g}' for k in moving)}; run longer")
         print(f"picture: {arguments.out}/sweep.png    numbers: {arguments.out}/sweep.json")
     return 0

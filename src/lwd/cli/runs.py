@@ -1,4 +1,4 @@
-"""What `lwd probe`, `lwd sweep` and `lwd train` share, and `lwd runs show`."""
+"""`lwd runs show`, and shared parts of `lwd probe`, `lwd sweep` and `lwd train`."""
 
 import argparse
 import sys
@@ -7,7 +7,7 @@ from typing import Any
 from lwd.errors import InputError
 
 INTERRUPTED = 3
-"""Exit code of a run that was asked to stop, saved its state and can be continued."""
+"""Exit code of a run that was interrupted, saved its state and can continue."""
 
 
 def add_parser(commands: Any) -> None:
@@ -27,7 +27,7 @@ def add_parser(commands: Any) -> None:
 
 
 def add_run_options(parser: Any) -> None:
-    """Options of every command that trains a network."""
+    """Add the options of all commands that train a network."""
     add = parser.add_argument
     add("data", metavar="LATENTS", help="directory of shards (lwd encode)")
     add("--out", required=True, metavar="DIR", help="directory of the run")
@@ -41,7 +41,7 @@ def add_run_options(parser: Any) -> None:
 
 
 def prepared(arguments: argparse.Namespace, shorts: dict[str, str], weak: bool = False) -> tuple[Any, Any, Any]:
-    """Configuration, data and devices of a run; shorts: options that stand for settings."""
+    """Return configuration, data and devices of a run; shorts: settings that have their own option."""
     from lwd.training.config import load_config, weak_partner
     from lwd.training.devices import Devices
     from lwd.training.train import open_data
@@ -59,7 +59,7 @@ def prepared(arguments: argparse.Namespace, shorts: dict[str, str], weak: bool =
 
 
 def interrupted(step: int | None, main: bool) -> int:
-    """Say that a run can be continued; its exit code."""
+    """Print that a run can continue, and return its exit code."""
     if main:
         where = "" if step is None else f" at step {step}"
         print(f"lwd: interrupted{where}; everything is saved, run the same command to continue", file=sys.stderr)
@@ -67,7 +67,7 @@ def interrupted(step: int | None, main: bool) -> int:
 
 
 class Progress:
-    """A progress bar that appears with the first step, so that a mistake gets one line and no bar."""
+    """A progress bar that appears with the first step, so that an error is one line without a bar."""
 
     def __init__(self, steps: int, main: bool, title: str) -> None:
         self.steps, self.main, self.title = steps, main, title
@@ -77,7 +77,7 @@ class Progress:
         from tqdm import tqdm
 
         if self.bar is None:
-            # In a cluster's log file a line every half minute is enough. A resumed run's ETA counts its own steps only.
+            # In a log file, one line every 30 s is enough. The ETA of a resumed run counts only its own steps.
             pause, first = 0.1 if sys.stderr.isatty() else 30.0, trainer.step - 1
             options = {"unit": "step", "initial": first, "mininterval": pause, "dynamic_ncols": True}
             self.bar = tqdm(total=self.steps, desc=self.title, disable=not self.main, **options)
@@ -102,7 +102,7 @@ def run_show(arguments: argparse.Namespace) -> int:
 
     run = Path(arguments.run_dir)
     if not run.is_dir():
-        raise InputError(f"{run} is not a directory; give the --out of lwd train or lwd probe")
+        raise InputError(f"{run} is not a directory; pass the --out of lwd train or lwd probe")
     print(describe_run(run))
     out = arguments.out or run / "curves.png"
     save_figure(plot_run(run), out)

@@ -13,11 +13,12 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "sample",
         help="draw images from a model: PNGs, ADM's .npz, a grid, a manifest",
-        description="Draw images from a model. Run again to continue; torchrun shares the work.",
+        description="Draw images from a model. Run again to continue; several processes: torchrun.",
         epilog="example: lwd sample --model fashion --label dress --out dresses.png",
     )
     add = parser.add_argument
-    add("--model", required=True, metavar="DIR", help="a run, a checkpoint, a hub id, or fashion (shipped)")
+    add("--model", metavar="DIR", help="a run, checkpoint or hub id, or a name: fashion, sfd-xl")
+    add("--recipe", metavar="NAME", help="settings of a published row: sfd-xl-800-autoguidance")
     add("--out", required=True, metavar="DIR", help="directory to write; NAME.png writes only a grid")
     add(
         "--label",
@@ -29,7 +30,7 @@ def add_parser(commands: Any) -> None:
     names = ("count", "seed", "solver", "steps", "placement", "diffusion", "last_step", "rtol", "atol")
     add_settings(parser, SampleSettings, *names, diffusion="W", last_step="STEP")
     add_guidance(parser)
-    add("--schedule", metavar="SPEC", help="another schedule, for a surface probe's model")
+    add("--schedule", metavar="SPEC", help="another schedule (for the network of a surface probe)")
     add("--other-schedule", action="store_true", help="allow a schedule the model was not trained for")
     add("--decoder", metavar="DIR", help="texture autoencoder (default: the model's own)")
     add("--format", dest="kinds", metavar="KINDS", help="files to write: png, npz or both (default png,npz)")
@@ -40,15 +41,29 @@ def add_parser(commands: Any) -> None:
 
 
 def add_guidance(parser: Any) -> None:
-    """--guide, --scale and --interval."""
+    """Add --guide, --scale and --interval."""
     add = parser.add_argument
     add("--guide", metavar="DIR", help="a weak model (AutoGuidance), or null (classifier-free)")
     add("--scale", metavar="W", help="guidance scale: 1.5, or texture=1.5,semantic=1.2")
     add("--interval", metavar="A:B", help="local times with guidance: 0.2:0.8, or texture=0.2:0.8")
 
 
+def apply_recipe(a: argparse.Namespace) -> None:
+    """Fill in the options that were not given from a published recipe."""
+    from lwd.checkpoints.published import Recipe, find_recipe
+
+    if a.recipe is not None:
+        found = {name: getattr(a, name) for name in Recipe.model_fields if hasattr(a, name)}
+        filled = find_recipe(a.recipe).fill(found)
+        for name, value in filled.items():
+            # As it would be typed: options by group are parsed later.
+            setattr(a, name, str(value) if name == "scale" else value)
+    if a.model is None:
+        raise InputError("name a model to draw from, or a published recipe", argument="model")
+
+
 def sample_settings(a: argparse.Namespace) -> SampleSettings:
-    """Settings from the command line."""
+    """Build settings from the command line."""
     values = given(a, SampleSettings)
     if "labels" in values:
         values["labels"] = parse_labels(values["labels"])
@@ -72,6 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
     from lwd.sampling.samples import generate
     from lwd.sampling.sde import SDE_METHODS
 
+    apply_recipe(arguments)
     a, settings = arguments, sample_settings(arguments)
     if a.trajectory and settings.solver in SDE_METHODS:
         raise InputError(f"the trajectory is the ODE's; {settings.solver} takes another path", argument="trajectory")
@@ -105,14 +121,14 @@ def _pictures(generator: Any, out: str, only: bool, trajectory: bool) -> None:
 
 
 def _shown(generator: Any, most: int = 10) -> str:
-    """The classes of a grid, in order."""
+    """List the classes of a grid, in order."""
     drawn = list(dict.fromkeys(generator.labels()[:64]))
     names = [generator.pipe.class_name(label) for label in drawn[:most]]
     return ", ".join(names) + (f" and {len(drawn) - most} more" if len(drawn) > most else "")
 
 
 def parse_labels(text: str) -> tuple[int | str, ...]:
-    """`3`, `0,5-9`, `dress,ankle boot` -> labels; names are checked against the model's."""
+    """Parse labels such as `3`, `0,5-9` or `dress,ankle boot`; names are checked later, with the model."""
     labels: list[int | str] = []
     for part in (piece.strip() for piece in text.split(",")):
         low, dash, high = part.partition("-")
@@ -123,5 +139,5 @@ def parse_labels(text: str) -> tuple[int | str, ...]:
         elif part:
             labels.append(int(part) if part.isdecimal() else part)
     if not labels:
-        raise InputError(f"labels are names, numbers and ranges such as dress,3,5-9, got {text!r}", argument="labels")
+        raise InputError(f"expected names, numbers or ranges such as dress,3,5-9, got {text!r}", argument="labels")
     return tuple(labels)

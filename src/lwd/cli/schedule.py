@@ -12,8 +12,8 @@ SPEC_HELP = "a schedule.json, or offset:0.3, synchronous, cascade, polynomial, p
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "schedule",
-        help="look at, draw and convert schedules",
-        description="Look at, draw and convert schedules.",
+        help="show, draw, convert and fit schedules",
+        description="Show, draw, convert and fit schedules.",
         epilog="example: lwd schedule show offset:0.3",
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
@@ -23,7 +23,7 @@ def add_parser(commands: Any) -> None:
     )
     show.add_argument("schedule", metavar="SCHEDULE", help=SPEC_HELP)
     show.add_argument("--points", type=int, metavar="N", help="rows of the table (default 11)")
-    show.add_argument("--json", action="store_true", help="print the schedule file's JSON instead")
+    show.add_argument("--json", action="store_true", help="print the JSON of the schedule file instead")
     show.set_defaults(run=run_show)
 
     plot = actions.add_parser(
@@ -62,7 +62,7 @@ def run_show(arguments: argparse.Namespace) -> int:
     schedule, provenance = _parsed(arguments.schedule, arguments), read_provenance(arguments.schedule)
     if arguments.json:
         if arguments.points is not None:
-            raise InputError("--points has no effect with --json, which prints no table; leave it out")
+            raise InputError("--points has no effect with --json; leave it out")
         print(json.dumps(schedule.to_dict() | ({"provenance": provenance} if provenance else {}), indent=2))
     else:
         print(describe_schedule(schedule, arguments.points or 11, provenance))

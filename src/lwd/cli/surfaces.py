@@ -1,4 +1,4 @@
-"""`lwd surfaces show`, and what `lwd schedule fit | path` do with surfaces."""
+"""`lwd surfaces show`, `lwd schedule fit` and `lwd schedule path`."""
 
 import argparse
 import sys
@@ -32,35 +32,39 @@ def add_parser(commands: Any) -> None:
 
 
 def add_schedule_actions(actions: Any) -> None:
-    """`lwd schedule fit` and `lwd schedule path`."""
+    """Add `lwd schedule fit` and `lwd schedule path`."""
     fit = actions.add_parser(
         "fit",
-        help="the best schedule on loss surfaces, for one lambda",
+        help="find the best schedule on loss surfaces for one lambda",
         epilog="example: lwd schedule fit runs/surface --kinetic 0.02 --out schedule.json",
     )
     path = actions.add_parser(
         "path",
-        help="the best schedule for every lambda; recommends one",
+        help="find the best schedule for every lambda; recommend a lambda",
         epilog="example: lwd schedule path runs/surface --steps 20 --out path",
     )
     for parser in (fit, path):
-        parser.add_argument("surfaces", metavar="SURFACES", help="a surfaces.safetensors, or its probe's directory")
-        best = "; or optimum, the best of all paths" if parser is fit else ""
+        parser.add_argument(
+            "surfaces", metavar="SURFACES", help="a surfaces.safetensors, or the directory of its probe"
+        )
+        best = "; or optimum, the best monotone path" if parser is fit else ""
         parser.add_argument("--family", default="polynomial", metavar="NAME", help=FAMILIES + best)
         parser.add_argument("--weights", metavar="G=W,...", help="weights of the groups (default: the probe's)")
-        parser.add_argument("--reduction", choices=("channels", "groups"), help="average over (default: the probe's)")
+        parser.add_argument(
+            "--reduction", choices=("channels", "groups"), help="average of the loss (default: the probe's)"
+        )
         parser.add_argument(
             "--weight-gradient",
             choices=("exact", "stop", "none"),
             default="exact",
-            help="how the rate correction counts (default exact)",
+            help="gradient of the rate correction in rho (default exact)",
         )
     fit.add_argument("--kinetic", type=float, required=True, metavar="LAMBDA", help="weight of the kinetic energy")
     fit.add_argument("--out", required=True, metavar="FILE", help="schedule file (.json)")
     fit.set_defaults(run=run_fit)
     path.add_argument("--lambdas", metavar="L1,L2,...", help="lambdas to solve for (default 16 from 0.0003 to 0.3)")
     path.add_argument("--steps", type=int, metavar="N", help="also choose a lambda for a sampler with N steps")
-    path.add_argument("--order", type=int, metavar="P", help=f"its order: 1 or 2 (default {DEFAULTS.order})")
+    path.add_argument("--order", type=int, metavar="P", help=f"order of the sampler, 1 or 2 (default {DEFAULTS.order})")
     add_settings(path, PathSettings, "tolerance")
     path.add_argument("--out", required=True, metavar="DIR", help="directory for path.png, path.json and the schedules")
     path.set_defaults(run=run_path)
@@ -81,7 +85,7 @@ def run_show(arguments: argparse.Namespace) -> int:
     for g, name in enumerate(table.layout.names):
         shares = (table.loss_errors[:, g] / table.losses[:, g].clamp(min=1e-12)).mean()
         low, high = float(table.losses[:, g].min()), float(table.losses[:, g].max())
-        print(f"{name + ':':<11} loss {low:.4f} to {high:.4f}, standard error {float(shares):.2%} in the mean")
+        print(f"{name + ':':<11} loss {low:.4f} to {high:.4f}, mean standard error {float(shares):.2%}")
     objective = FlowObjective(table.layout, *surface_settings(provenance))
     save_figure(plot_surfaces(table, curves, objective), arguments.out)
     print(f"picture:    {arguments.out}")
@@ -102,6 +106,7 @@ def _opened(a: argparse.Namespace) -> tuple[Any, Any, dict[str, Any]]:
     )
     about = {"by": f"lwd schedule {a.action}", "surfaces": provenance, "family": a.family}
     about |= {"weights": objective.weights, "reduction": objective.reduction, "weight_gradient": a.weight_gradient}
+    about["kinetic_average"] = objective.kinetic_average
     return smooth(table), objective, about
 
 
@@ -120,7 +125,7 @@ def run_fit(arguments: argparse.Namespace) -> int:
         schedule = global_optimum(surfaces, replace(objective, kinetic=arguments.kinetic))
         value = float(path_objective(schedule, surfaces, replace(objective, kinetic=arguments.kinetic), NODES))
         save_schedule(schedule, arguments.out, about | {"objective": value})
-        print(f"objective {value:.5f}: the least of all monotone paths on which the lead's clock is tau")
+        print(f"objective {value:.5f}: the lowest of all monotone paths with the clock of the lead as tau")
         if edge := at_the_edge(schedule):
             print(edge, file=sys.stderr)
     else:
@@ -130,7 +135,7 @@ def run_fit(arguments: argparse.Namespace) -> int:
         point = solve_for(arguments.kinetic, family, surfaces, objective, optimum=optimum)
         verdict = judge(point.schedule)
         save_schedule(point.schedule, arguments.out, about | {"objective": point.objective, "verdict": str(verdict)})
-        floor = "" if point.floor is None else f" ({point.objective - point.floor:.5f} above the best of all paths)"
+        floor = "" if point.floor is None else f" ({point.objective - point.floor:.5f} above the best monotone path)"
         print(f"objective {point.objective:.5f}{floor}, flow {point.flow:.5f}, kinetic energy {point.energy:.4f}")
         print(verdict, file=sys.stderr if point.collapsed else sys.stdout)
     print(f"schedule: {arguments.out}")
@@ -164,18 +169,18 @@ def run_path(arguments: argparse.Namespace) -> int:
         path = lambda_path(family, surfaces, objective, settings, bar.update)
     print(path_table(path))
     write_path(path, out, about | rule_of(settings))
-    _say(path, settings, out)
+    _print_choice(path, settings, out)
     return 0
 
 
-def _say(path: Any, settings: PathSettings, out: Any) -> None:
+def _print_choice(path: Any, settings: PathSettings, out: Any) -> None:
     if path.weakest is None:
         print("every lambda collapsed; try larger ones", file=sys.stderr)
     else:
-        below = f", collapse below {path.threshold:.4g}" if path.threshold is not None else ", nothing collapsed"
+        below = f", collapse below {path.threshold:.4g}" if path.threshold is not None else ", no curve collapsed"
         print(f"weakest stable lambda: {path.weakest.kinetic:.4g}{below}    {out}/weakest.json")
     if path.chosen is not None:
-        met = "within" if path.chosen.error <= settings.tolerance else "the least, not within"
+        met = "within" if path.chosen.error <= settings.tolerance else "the smallest, but above"
         error = f"predicted error {path.chosen.error:.3g}, {met} {settings.tolerance:g}"
         print(f"for {settings.steps} steps: lambda {path.chosen.kinetic:.4g} ({error})    {out}/chosen.json")
     print(f"picture: {out}/path.png    numbers: {out}/path.json")

@@ -15,14 +15,14 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "train",
         help="train the denoiser under a fixed schedule (Stage II)",
-        description="Train under a fixed schedule. Run again to continue; torchrun and accelerate share the work.",
+        description="Train under a fixed schedule. Run again to continue; use torchrun or accelerate for several GPUs.",
         epilog="example: lwd train latents --preset cifar-small --schedule runs/probe/schedule.json --out runs/lwd",
     )
     add_run_options(parser)
     add = parser.add_argument
     add("--schedule", metavar="SPEC", help="a schedule.json, or offset:0.3, synchronous")
-    add("--init-from", metavar="DIR", help="start from these weights (a surface probe, a checkpoint)")
-    add("--weak", action="store_true", help="train the preset's weak partner, for AutoGuidance")
+    add("--init-from", metavar="DIR", help="initial weights (a surface probe or a checkpoint)")
+    add("--weak", action="store_true", help="train the weak model of the preset, for AutoGuidance")
     add("--decoder", metavar="DIR", help="texture autoencoder for sample grids (run.sample_every)")
     parser.set_defaults(run=run)
 
@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _sample_grids(arguments: argparse.Namespace, every: int, device: Any) -> Callable[[Path, int], None] | None:
-    """Draw a grid from the averaged weights after a save, every run.sample_every steps."""
+    """Return a callback that draws a grid of samples every run.sample_every steps, with the averaged weights."""
     from lwd.representations.texture import TextureAutoencoder
 
     decoder = TextureAutoencoder.load(arguments.decoder).to(device) if arguments.decoder else None

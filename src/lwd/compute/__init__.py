@@ -1,1 +1,1 @@
-"""Devices, seeded orders and streaming moments: small numerical tools without a home in one step."""
+"""Devices, seeded orders and streaming moments: numerical tools that several packages share."""

@@ -1,4 +1,4 @@
-"""Which device computes, and with how many threads."""
+"""Choice of the device and of the number of threads."""
 
 import os
 from collections.abc import Iterator
@@ -10,11 +10,11 @@ from lwd.errors import InputError
 
 
 def choose_device(name: str | torch.device | None = None) -> torch.device:
-    """The device by name; by default this process's GPU ($LOCAL_RANK) if there is one, otherwise the CPU."""
+    """Return a device by name; the default is the GPU of this process ($LOCAL_RANK), or the CPU if there is none."""
     if name is None:
         local = os.environ.get("LOCAL_RANK", "0")
         if not local.isdecimal():
-            raise InputError(f"LOCAL_RANK must be a whole number, got {local!r}; start with torchrun, or unset it")
+            raise InputError(f"LOCAL_RANK must be an integer, got {local!r}; start with torchrun, or unset it")
         name = f"cuda:{local}" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
@@ -29,7 +29,7 @@ def choose_device(name: str | torch.device | None = None) -> torch.device:
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Compute with `count` threads: sums depend on it in the last bit, and torchrun would choose one."""
+    """Compute with `count` threads: the last bits of sums depend on it, and torchrun would set it to one."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

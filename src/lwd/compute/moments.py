@@ -1,4 +1,4 @@
-"""Mean and covariance in one pass, in float64; parts can be merged in any order."""
+"""One-pass mean and covariance in float64; parts can be merged in any order."""
 
 from dataclasses import dataclass, field
 from typing import Self
@@ -9,17 +9,17 @@ from torch import Tensor
 from lwd.errors import InputError
 
 CHUNK = 2**21
-"""Numbers taken at once by ChannelMoments: 16 MiB in float64, of which a handful of copies exist at a time."""
+"""Values per chunk in ChannelMoments: 16 MiB in float64, with a few copies in memory at a time."""
 
 
 def as_features(x: Tensor, name: str = "features") -> Tensor:
-    """A finite matrix (n, d) in float64."""
+    """Return a finite float64 matrix (n, d)."""
     x = torch.as_tensor(x)
     if x.ndim != 2 or not x.numel():
-        raise InputError(f"{name} are a matrix (n, d) with at least one row, got shape {tuple(x.shape)}")
+        raise InputError(f"{name} must be a matrix (n, d) with at least one row, got shape {tuple(x.shape)}")
     x = x.detach().to("cpu", torch.float64)
     if not torch.isfinite(x).all():
-        raise InputError(f"{name} hold NaN or infinity")
+        raise InputError(f"{name} contain NaN or infinity")
     return x
 
 
@@ -38,7 +38,7 @@ class Moments:
         return self.merge(type(self)(len(x), mean, self._scatter(x - mean)))
 
     def merge(self, other: "Moments") -> Self:
-        """Add another part of the data; returns self."""
+        """Add the moments of another part of the data; returns self."""
         if not other.count:
             return self
         if not self.count:
@@ -66,20 +66,20 @@ class Moments:
 
 
 class ChannelMoments(Moments):
-    """Mean and variance of each channel of latents (b, c, ...); `scatter` holds the sums of squares alone, (c,)."""
+    """Mean and variance of each channel of latents (b, c, ...); `scatter` holds only the sums of squares, (c,)."""
 
     def update(self, latents: Tensor) -> Self:
         """Add latents (b, c, ...); returns self, unchanged if some are NaN or infinite."""
-        found = ChannelMoments()
+        added = ChannelMoments()
         per_image = max(1, latents[:1].numel())
         for chunk in torch.split(latents.detach(), max(1, CHUNK // per_image)):
             rows = chunk.to(torch.float64).transpose(0, 1).flatten(1)
             if not torch.isfinite(rows).all():
-                raise InputError("latents hold NaN or infinity; their encoder failed on some image")
+                raise InputError("latents contain NaN or infinity; the encoder failed on some image")
             if rows.shape[1]:
                 mean = rows.mean(1)
-                found.merge(ChannelMoments(rows.shape[1], mean, (rows - mean[:, None]).square().sum(1)))
-        return self.merge(found)
+                added.merge(ChannelMoments(rows.shape[1], mean, (rows - mean[:, None]).square().sum(1)))
+        return self.merge(added)
 
     @staticmethod
     def _scatter(centred: Tensor) -> Tensor:
@@ -89,5 +89,5 @@ class ChannelMoments(Moments):
     def std(self) -> Tensor:
         """Standard deviation of each channel (divided by the count)."""
         if not self.count:
-            raise InputError("there are no latents to take statistics of")
+            raise InputError("there are no latents to compute statistics from")
         return (self.scatter / self.count).sqrt()

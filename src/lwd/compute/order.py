@@ -1,4 +1,4 @@
-"""The endless shuffled sequence of a data set, as a function of (seed, position) alone."""
+"""The endless shuffled sequence of a data set, which depends only on (seed, position)."""
 
 from functools import lru_cache
 from typing import Any
@@ -7,7 +7,7 @@ import numpy as np
 
 
 def order(count: int, seed: int, positions: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Image at each position of the endless sequence: epoch after epoch, each its own permutation."""
+    """Return the image at each position of the endless sequence; every epoch has its own permutation."""
     epochs, within = np.divmod(positions, count)
     out = np.empty_like(positions)
     for epoch in np.unique(epochs):
@@ -22,12 +22,12 @@ def _permutation(count: int, seed: int, epoch: int) -> np.ndarray[Any, Any]:
 
 
 def coin(seed: int, positions: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """A fair coin for each position: splitmix64 of (seed, position), so that any position can be asked for alone."""
+    """Toss a fair coin for each position: splitmix64 of (seed, position), so that positions are independent."""
     return _splitmix(positions.astype(np.uint64), seed) & np.uint64(1) == 1
 
 
 def mix(*numbers: int) -> int:
-    """One seed of 63 bits from several numbers, for example (seed, step)."""
+    """Combine several numbers, for example (seed, step), into one 63-bit seed."""
     state = np.zeros(1, dtype=np.uint64)
     for number in numbers:
         state = _splitmix(state ^ np.uint64(number % 2**64), 1)

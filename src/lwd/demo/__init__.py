@@ -1,1 +1,1 @@
-"""From the embedded images to a report in minutes, on a laptop."""
+"""The demo: from the embedded images to a report, in minutes on a laptop."""

@@ -1,4 +1,4 @@
-"""How much of everything the demo does."""
+"""The sizes of the demo: steps, samples, lambdas."""
 
 import os
 from pathlib import Path
@@ -13,13 +13,13 @@ from lwd.training.config import Config, load_config
 
 FILE = "demo.json"
 SPECS = {"synchronous": "synchronous", "offset 0.3": "offset:0.3", "learned": ""}
-"""The schedules that are trained; the learned one comes from the surfaces."""
+"""Schedules to train under; the learned one comes from the surfaces."""
 NAMES = tuple(SPECS)
 VARIANTS = ("plain", "guided")
 
 
 class Plan(Record):
-    """The same plan gives the same table, on one kind of processor."""
+    """Settings of a demo; equal plans give equal results on the same kind of processor."""
 
     scale: str = "full"
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
@@ -27,23 +27,23 @@ class Plan(Record):
     batch: int = 48
     probe_steps: int = 900
     points: int = 9
-    """Of the surfaces, along each clock."""
+    """Points of the surfaces along each clock."""
     probe_images: int = 128
-    lambdas: tuple[float, ...] = (0.001, 0.002, 0.004, 0.008, 0.016, 0.03, 0.06, 0.12, 0.25)
+    lambdas: tuple[float, ...] = (0.0015, 0.003, 0.006, 0.012, 0.024, 0.045, 0.09, 0.18, 0.375)
     tolerance: float = 0.02
     joint_steps: int = 200
     train_steps: int = 250
     count: int = 400
-    """Samples of each set."""
+    """Samples per set."""
     steps: int = 10
-    """Of Heun's method, for the samples and for the choice of lambda."""
+    """Heun steps, for the samples and for the choice of lambda."""
     guidance: float = 1.5
     marks: int = 21
-    """Of tau, in the viewer."""
+    """Values of tau in the viewer."""
     threads: int = 2
 
     def config(self) -> Config:
-        """The preset fashion-small with this plan's numbers."""
+        """Return the preset fashion-small with the settings of this plan."""
         probe = max(self.probe_steps, self.joint_steps)
         settings = {"run.batch": self.batch, "run.seed": self.seed, "run.steps": self.train_steps}
         settings |= {"run.save_every": 100, "run.log_every": 5, "run.sample_every": 0, "run.keep_last": 1}
@@ -52,12 +52,12 @@ class Plan(Record):
 
 
 def train_folder(out: Path, name: str) -> Path:
-    """Where a schedule's model is trained."""
+    """Return the directory of the model of a schedule."""
     return out / "train" / name.replace(" ", "-")
 
 
 def samples_folder(out: Path, name: str, variant: str) -> Path:
-    """Where a schedule's samples lie, plain or guided."""
+    """Return the directory of the samples of a schedule, plain or guided."""
     return out / "samples" / f"{name.replace(' ', '-')}-{variant}"
 
 
@@ -68,7 +68,7 @@ QUICK = Plan(
     probe_steps=60,
     points=6,
     probe_images=64,
-    lambdas=(0.002, 0.016, 0.12),
+    lambdas=(0.003, 0.024, 0.18),
     joint_steps=40,
     train_steps=40,
     count=60,
@@ -78,7 +78,7 @@ QUICK = Plan(
 
 
 class DemoFile(FileRecord):
-    """demo.json: every number that decides the result; a directory with another plan is refused."""
+    """demo.json: all settings that affect the result; a directory with another plan is rejected."""
 
     format: Literal["lwd.demo"] = "lwd.demo"
     version: Literal[1] = 1
@@ -89,7 +89,7 @@ class DemoFile(FileRecord):
 
 
 def keep(plan: Plan, out: str | os.PathLike[str]) -> Path:
-    """Write the plan down; refuse a directory that was begun with another one."""
+    """Write the plan; raise an error if the directory was started with another one."""
     path = Path(out) / FILE
     check_writable(out)
     if path.exists():
@@ -99,7 +99,7 @@ def keep(plan: Plan, out: str | os.PathLike[str]) -> Path:
             raise InputError(f"{error}; use another directory", argument="out") from error
         if changed := changes(old, plan.to_dict()):
             raise InputError(
-                f"{out} holds a demo of different settings ({'; '.join(changed)}); use another directory",
+                f"{out} has a demo with different settings ({'; '.join(changed)}); use another directory",
                 argument="out",
             )
     DemoFile(plan=plan.to_dict()).write(path)

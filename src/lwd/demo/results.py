@@ -1,4 +1,4 @@
-"""What the demo found, and how it says so in five lines."""
+"""The results of the demo, and a summary of them in five lines."""
 
 import shlex
 import sys
@@ -24,7 +24,7 @@ from lwd.surfaces.table import SurfaceTable, smooth
 
 @dataclass(frozen=True)
 class Results:
-    """Everything that the stages made; paths lie under `out`."""
+    """The results of all stages; paths are relative to `out`."""
 
     out: Path
     plan: Plan
@@ -40,22 +40,22 @@ class Results:
 
     @property
     def gap(self) -> float:
-        """Between the surfaces' curve and the joint probe's."""
+        """Distance between the curves of the surfaces and of the joint probe."""
         return largest_gap(self.learned, self.joint)
 
     @property
     def start_gap(self) -> float:
-        """Where the joint probe began: half way from one common clock."""
+        """Distance of the initial curve of the joint probe, halfway from one common clock."""
         return largest_gap(self.learned, Synchronous(self.learned.groups)) / 2
 
     def terms(self, name: str) -> tuple[float, float]:
-        """Flow loss and kinetic energy of a schedule on the surfaces."""
+        """Return flow loss and kinetic energy of a schedule on the surfaces."""
         objective = FlowObjective(self.table.layout, self.path["weights"], self.path["reduction"], kinetic=1.0)
         flow, energy = path_terms(self.schedules[name], smooth(self.table), objective)
         return float(flow.detach()), float(energy.detach())
 
     def seen(self, name: str, variant: str, judge: FashionJudge) -> tuple[float, float]:
-        """Share of samples whose class the judge sees, and its standard error."""
+        """Return the share of samples that the judge assigns to their class, and its standard error."""
         folder = samples_folder(self.out, name, variant)
         manifest = read_json(folder / "manifest.json")
         with np.load(folder / "samples.npz") as arrays:
@@ -66,7 +66,7 @@ class Results:
 
 
 def findings(found: Results) -> list[str]:
-    """Five lines; a difference is called one only where it is larger than twice its standard error."""
+    """Summarise the results in five lines; a difference counts only if it exceeds twice its standard error."""
     plan, path = found.plan, found.path
     collapse = path["threshold"]
     below = "none of them collapses" if collapse is None else f"below {collapse:.3g} the curve collapses"
@@ -79,13 +79,13 @@ def findings(found: Results) -> list[str]:
     return [
         f"One probe of {plan.probe_steps} steps gave the best schedule for {len(path['points'])} lambdas: {below}.",
         f"For {plan.steps} steps it chose lambda {path['chosen']:.3g}: texture is at {middle:.2f} when semantic is at "
-        f"0.50. Flow loss {flows['learned']:.4f}, {flows['synchronous']:.4f} with one clock, {flows['offset 0.3']:.4f} "
-        "with SFD's offset.",
-        f"The paper's joint probe at that lambda, begun {found.start_gap:.3f} from that curve, is {found.gap:.3f} away "
-        f"after {plan.joint_steps} steps.",
+        f"0.50. The flow loss is {flows['learned']:.4f}, against {flows['synchronous']:.4f} with one clock and "
+        f"{flows['offset 0.3']:.4f} with SFD's offset.",
+        f"The paper's joint probe at this lambda started {found.start_gap:.3f} from this curve and is {found.gap:.3f} "
+        f"away after {plan.joint_steps} steps.",
         f"Fréchet distance of {plan.count} samples: {shown}. {_verdict(plain)}",
-        f"AutoGuidance {plan.guidance:g} (the probe's network is the weak one) takes learned from "
-        f"{plain['learned']['value']:.2f} to {guided['value']:.2f} ± {guided['error']:.2f}.",
+        f"AutoGuidance with scale {plan.guidance:g} (weak model: the probe's network) changes the distance of the "
+        f"learned schedule from {plain['learned']['value']:.2f} to {guided['value']:.2f} ± {guided['error']:.2f}.",
     ]
 
 
@@ -94,12 +94,12 @@ def _verdict(plain: Mapping[str, Mapping[str, float]]) -> str:
     gap = plain[second]["value"] - plain[first]["value"]
     error = (plain[first]["error"] ** 2 + plain[second]["error"] ** 2) ** 0.5
     if gap > 2 * error:
-        return f"{first.capitalize()} is best by {gap / error:.1f} standard errors, of one training each."
-    return "The best two do not differ by more than twice the error, after so short a training."
+        return f"{first.capitalize()} is best by {gap / error:.1f} standard errors, with one training run each."
+    return "After this short training, the best two do not differ by more than twice the standard error."
 
 
 def commands(out: Path) -> list[dict[str, str]]:
-    """Three to try next, as they can be pasted after `make demo`."""
+    """Return three commands to try next, ready to paste after `make demo`."""
     lwd = shlex.quote(str(Path(sys.argv[0]))) if Path(sys.argv[0]).name == "lwd" else "lwd"
     name = shlex.quote(str(out))
     return [
@@ -108,11 +108,11 @@ def commands(out: Path) -> list[dict[str, str]]:
             "text": "the shipped model, trained longer",
         },
         {
-            "command": f"{lwd} schedule fit {name}/surface --family monotone --kinetic 0.004 --out mine.json",
+            "command": f"{lwd} schedule fit {name}/surface --family monotone --kinetic 0.006 --out mine.json",
             "text": "another family, another lambda, in seconds",
         },
         {
             "command": f"{lwd} sample --model {name}/surface --decoder fashion --schedule mine.json --out mine.png",
-            "text": "the probe's own network under that schedule: it knows every one",
+            "text": "the network of the probe under this schedule: it works under every schedule",
         },
     ]

@@ -1,4 +1,4 @@
-"""The demo's stages: each is a function of the library that any user may call, and each continues where it was cut."""
+"""The stages of the demo: each calls a public function of the library and resumes after an interruption."""
 
 import hashlib
 import os
@@ -10,7 +10,6 @@ from typing import Any
 from lwd.assets import AUTOENCODERS
 from lwd.checkpoints.directory import locate
 from lwd.compute.devices import threads
-from lwd.demo.clock import Clock
 from lwd.demo.plan import FULL, NAMES, SPECS, VARIANTS, Plan, keep, samples_folder, train_folder
 from lwd.demo.results import Results, findings
 from lwd.demo.story import make_story
@@ -18,6 +17,7 @@ from lwd.errors import InputError
 from lwd.evaluation.evaluate import evaluate
 from lwd.evaluation.formats import EvaluationFile
 from lwd.evaluation.settings import EvaluateSettings
+from lwd.io.clock import Clock
 from lwd.io.files import model_digest
 from lwd.io.locks import alone
 from lwd.latents.embedded import encode_embedded
@@ -42,6 +42,7 @@ from lwd.surfaces.settings import PathSettings
 from lwd.surfaces.table import SurfaceTable, smooth
 from lwd.training.config import Config, with_changes
 from lwd.training.devices import Devices
+from lwd.training.interrupts import Interrupted
 from lwd.training.task import RunOptions
 from lwd.training.train import train
 from lwd.training.trainer import Trainer
@@ -50,12 +51,8 @@ AUTOENCODER = AUTOENCODERS["fashion"]
 REPORT = "report.html"
 
 
-class Interrupted(Exception):
-    """Ctrl-C while training; everything is saved."""
-
-
 def run_demo(out: str | os.PathLike[str], plan: Plan = FULL, show: Callable[[str], object] = print) -> Path:
-    """Do every stage that is not done yet; writes report.html and returns its path."""
+    """Run all unfinished stages; writes report.html and returns its path."""
     folder = keep(plan, out)
     demo = _Demo(folder, plan, Clock(expected(plan), show))
     with alone(folder), threads(plan.threads):
@@ -87,7 +84,7 @@ def run_demo(out: str | os.PathLike[str], plan: Plan = FULL, show: Callable[[str
 
 
 def expected(plan: Plan) -> dict[str, float]:
-    """Seconds on two cores of 2026, for the first estimate; the clock corrects them as it goes."""
+    """Return the expected seconds per stage on two cores (of 2026); the clock corrects them during the run."""
     step = 0.04 + 0.0013 * plan.batch
     table = 0.0024 * plan.points**2 * plan.probe_images
     seconds = {"encode the images": 6.0, "surface probe": plan.probe_steps * step + table}
@@ -130,7 +127,7 @@ class _Demo:
                 on_table=lambda n: advance(0.2 * n / (plan.points**2 * plan.probe_images)),
             )
             _, table = surface_probe(with_changes(self.config, probe=settings), data, where, options)
-            _go_on(table is not None)
+            _check_finished(table is not None)
         assert table is not None
         return table
 
@@ -151,13 +148,14 @@ class _Demo:
             )
             family = Polynomial(groups=table.layout.names)
             path = lambda_path(family, smooth(table), objective, rule, advance)
-            if path.chosen is None:  # every lambda collapsed: the strongest comes nearest to a usable curve
+            if path.chosen is None:  # every lambda collapsed: use the strongest
                 path = replace(path, chosen=path.points[-1])
             about = {"by": "lwd demo", "family": "polynomial", "weights": objective.weights, "reduction": reduction}
+            about["kinetic_average"] = objective.kinetic_average
             write_path(path, self.out / "path", about | rule_of(rule) | {"surfaces": digest})
 
     def _solved(self, digest: str) -> bool:
-        """Whether the path of these surfaces is there and whole; otherwise it is solved again."""
+        """Whether an intact path for these surfaces exists."""
         try:
             found = LambdaPathFile.read(self.out / "path" / "path.json")
             load_schedule(self.learned_file)
@@ -167,7 +165,7 @@ class _Demo:
 
     @property
     def learned_file(self) -> Path:
-        """The schedule for so many steps."""
+        """The schedule chosen for the number of steps in the plan."""
         return self.out / "path" / "chosen.json"
 
     def learned(self) -> Learnable:
@@ -176,18 +174,18 @@ class _Demo:
         return schedule
 
     def joint(self, data: LatentReader, start: Learnable) -> Schedule:
-        """The paper's probe at the chosen lambda, begun half way between the identity and the surfaces' curve."""
+        """Run the paper's probe at the chosen lambda, starting halfway between the identity and the learned curve."""
         kinetic = LambdaPathFile.read(self.out / "path" / "path.json").chosen
         steps = self.plan.joint_steps
         settings = {"steps": steps, "burn_in": steps * 2 // 3, "kinetic": kinetic, "rho_lr": 0.05}
         with self.clock.stage("joint probe", steps) as advance:
             shares = (start.shares() + Polynomial(groups=start.groups).shares()).detach() / 2
-            begin = Polynomial.from_shares(shares.tolist(), start.groups)
+            initial = Polynomial.from_shares(shares.tolist(), start.groups)
             config = with_changes(self.config, probe=settings)
             if not (self.out / "joint" / "schedule.json").exists():
                 options = RunOptions(Devices(cpu=True), on_step=_Steps(advance))
-                found = probe(config, data, self.out / "joint", options, begin)
-                _go_on(found.outcome.finished)
+                found = probe(config, data, self.out / "joint", options, initial)
+                _check_finished(found.outcome.finished)
         return load_schedule(self.out / "joint" / "schedule.json")
 
     def spec(self, name: str) -> str:
@@ -197,17 +195,17 @@ class _Demo:
         return {name: parse_schedule(self.spec(name), ("texture", "semantic")) for name in NAMES}
 
     def train(self, name: str, data: LatentReader) -> None:
-        """From the surface probe's network, which knows every schedule, on under this one."""
+        """Train under one schedule, starting from the network of the surface probe."""
         with self.clock.stage(f"train {name}", self.plan.train_steps) as advance:
             if _finished(train_folder(self.out, name), self.plan.train_steps):
                 return
             config = self.config.changed(schedule=self.spec(name))
             options = RunOptions(Devices(cpu=True), on_step=_Steps(advance))
             outcome = train(config, data, train_folder(self.out, name), options, init_from=self.out / "surface")
-            _go_on(outcome.finished)
+            _check_finished(outcome.finished)
 
     def generator(self, name: str, variant: str) -> Generator:
-        """AutoGuidance by the surface probe's network: the same family, less trained."""
+        """Open a trained model; "guided" uses AutoGuidance with the network of the surface probe as the weak model."""
         plan, guided = self.plan, variant == "guided"
         settings = SampleSettings(
             count=plan.count,
@@ -229,7 +227,7 @@ class _Demo:
                 generate(self.generator(name, variant), samples_folder(self.out, name, variant), progress=advance)
 
     def evaluate(self) -> Mapping[tuple[str, str], Mapping[str, Any]]:
-        """Against the embedded test images, with the judge that ships with lwd."""
+        """Evaluate against the embedded test images, with the judge that ships with lwd."""
         settings = EvaluateSettings(encoder="fashion", skip_inception=True, threads=self.plan.threads, batch=100)
         found = {}
         with self.clock.stage("evaluate", len(NAMES) * len(VARIANTS)) as advance:
@@ -243,7 +241,7 @@ class _Demo:
 
 
 class _Steps:
-    """A trainer's steps for the clock; those of an earlier process are not counted as work of this one."""
+    """Report the steps of a trainer to the clock, without those of an earlier process."""
 
     def __init__(self, advance: Callable[[int], object]) -> None:
         self.advance, self.last = advance, -1
@@ -254,10 +252,10 @@ class _Steps:
 
 
 def _finished(run: Path, steps: int) -> bool:
-    """By the checkpoint that the run itself names as its newest, which is the one that is sampled."""
+    """Whether the newest checkpoint of a run, which is used for sampling, is the last one."""
     return run.is_dir() and locate(run).name == f"{steps:08}"
 
 
-def _go_on(finished: bool) -> None:
+def _check_finished(finished: bool) -> None:
     if not finished:
         raise Interrupted

@@ -1,4 +1,4 @@
-"""The report's contents: curves, surfaces, tables, pictures, and what each of them shows."""
+"""The contents of the report: curves, surfaces, tables, pictures and captions."""
 
 import base64
 import io
@@ -29,22 +29,22 @@ AXIS = 33
 SHOWN = (7, 8)
 """Classes in the viewer: a sneaker and a bag."""
 LEAD = (
-    "Two representations of an image are denoised at once, each on its own clock; the schedule between the clocks is "
-    "learned. This page is what one run of lwd demo found."
+    "Two representations of an image are denoised together, each on its own clock, and the schedule of the clocks is "
+    "learned. This page shows the results of one run of lwd demo."
 )
-HARDLY = " It was the quick scale, which only shows that everything works: the networks are hardly trained."
+QUICK = " This was a quick run, which only shows that everything works: the networks are hardly trained."
 COLUMNS = {
-    "frechet": ("Fréchet distance", "lower", "distance of the judge's 64 features to those of the 2,000 test images"),
-    "precision": ("precision", "higher", "share of samples that look like some test image to the judge"),
-    "recall": ("recall", "higher", "share of test images that look like some sample to the judge"),
-    "seen": ("class seen", "higher", "share of samples in which the judge sees the class that was asked for"),
+    "frechet": ("Fréchet distance", "lower", "to the 2,000 test images, on the 64 features of the judge"),
+    "precision": ("precision", "higher", "share of samples that are close to a test image, on the judge's features"),
+    "recall": ("recall", "higher", "share of test images that are close to a sample, on the judge's features"),
+    "seen": ("correct class", "higher", "share of samples that the judge assigns to the requested class"),
 }
 
 
 def make_story(
     found: Results, generator: Callable[[str, str], Generator], advance: Callable[[float], object]
 ) -> dict[str, Any]:
-    """The report's contents (see lwd.report.html); what takes time is the viewer's trajectories."""
+    """Collect the contents of the report (see lwd.report.html); most of the time goes into the trajectories."""
     plan = found.plan
     lines = findings(found)
     viewer = _trajectories(plan, generator, advance)
@@ -53,7 +53,7 @@ def make_story(
         "format": "lwd.report",
         "version": 1,
         "title": "Learning when to denoise",
-        "lead": LEAD + (HARDLY if plan.scale == "quick" else ""),
+        "lead": LEAD + (QUICK if plan.scale == "quick" else ""),
         "findings": lines,
         "about": _about(plan),
         "encoders": _encoders(),
@@ -80,18 +80,18 @@ def _encoders() -> list[dict[str, str]]:
     return [
         {
             "name": "texture",
-            "text": "16 channels on 4x4, from an autoencoder of ours (lwd fit texture, patches of 7 px), trained on "
-            "the same 12,000 Fashion-MNIST images (Zalando, MIT licence). It decodes samples to pixels.",
+            "text": "16 channels on 4x4, from an autoencoder trained with lwd fit texture (patches of 7 px) on the "
+            "same 12,000 Fashion-MNIST images (Zalando, MIT licence). It also decodes samples to pixels.",
         },
         {
             "name": "semantic",
-            "text": f"8 channels on 4x4: {meta['encoder']}, trained on ImageNet's photographs and labels; "
+            "text": f"8 channels on 4x4: {meta['encoder']}, trained on ImageNet images and labels; "
             f"{meta['compressor']}.",
         },
         {
             "name": "judge",
-            "text": "The metrics' features come from a small classifier of ours, trained on the same 12,000 images "
-            "and their labels (right for 86% of the test images). Its distances compare rows of this page's table; "
+            "text": "A small classifier that computes the features for the metrics, trained on the same 12,000 images "
+            "and their labels (86% accuracy on the test images). Its distances are comparable only within this page; "
             "they are not FID.",
         },
     ]
@@ -109,9 +109,10 @@ def _curves(found: Results) -> dict[str, Any]:
         {"name": n, "times": _times(s), "learned": n not in ("synchronous", "offset 0.3")} for n, s in shown.items()
     ]
     caption = (
-        f"Learned: the paper's polynomial family, best for lambda {kinetic:.3g} on the loss surfaces of one probe "
-        f"({plan.probe_steps} steps, batch {plan.batch}). The joint probe learned its curve at the same lambda, begun "
-        f"half way from one common clock, {found.start_gap:.3f} from it; they differ by at most {found.gap:.3f}."
+        f"Learned: the best curve of the paper's polynomial family for lambda {kinetic:.3g}, on the loss surfaces of "
+        f"one probe ({plan.probe_steps} steps, batch {plan.batch}). The joint probe used the same lambda and started "
+        f"halfway between one common clock and this curve, at a distance of {found.start_gap:.3f}; the two learned "
+        f"curves differ by at most {found.gap:.3f}."
     )
     return {"tau": [round(t, 5) for t in TAU], "schedules": rows, "caption": caption}
 
@@ -123,10 +124,10 @@ def _path(found: Results) -> dict[str, Any]:
         kept = {key: point[key] for key in ("lambda", "objective", "flow", "energy", "floor", "error", "collapsed")}
         points.append(kept | {"times": _times(schedule_from_dict(point["schedule"]))})
     caption = (
-        "Every curve minimises flow loss + lambda x kinetic energy on the same surfaces; dotted: the best of all "
-        f"monotone paths with semantic time as tau. Chosen: the weakest stable lambda with which {plan.steps} Heun "
-        f"steps are predicted to be off by at most {plan.tolerance:g} standard deviations of the latents, or else the "
-        "one with the least error."
+        "Every curve minimises flow loss + lambda x kinetic energy on the same surfaces; dotted: the best monotone "
+        f"path with semantic time as tau. Chosen: the weakest stable lambda for which the predicted error of "
+        f"{plan.steps} Heun steps is at most {plan.tolerance:g} standard deviations of the latents, or else the one "
+        "with the smallest error."
     )
     marks = {key: path[key] for key in ("threshold", "weakest", "chosen")}
     return {"tau": [round(t, 5) for t in TAU], "points": points, "caption": caption, **marks}
@@ -138,13 +139,13 @@ def _surfaces(found: Results) -> dict[str, Any]:
     panels = []
     for values, what in ((losses, "loss of {}"), (energies, "mean squared velocity of {}")):
         for g, name in enumerate(found.table.layout.names):
-            # The first group's time goes with the rows.
+            # Rows are the time of the first group.
             grid = [[round(v, 4) for v in row] for row in values[:, g].reshape(AXIS, AXIS).tolist()]
             panels.append({"title": what.format(name), "values": grid})
     caption = (
-        f"Estimated on {found.plan.points} x {found.plan.points} points with {found.plan.probe_images} of the training "
-        "images each. "
-        "A group's loss falls as the other's clock goes on: that is what waiting can gain."
+        f"Estimated on {found.plan.points} x {found.plan.points} points, with {found.plan.probe_images} training "
+        "images each. The loss of a group falls as the clock of the other group advances: this is the benefit of "
+        "waiting."
     )
     return {
         "axis": [round(a, 5) for a in axis.tolist()],
@@ -162,8 +163,8 @@ def _losses(found: Results) -> dict[str, Any]:
         points = [(line["step"], round(line["total"], 5)) for line in lines if "total" in line]
         runs.append({"name": name, "step": [p[0] for p in points], "value": [p[1] for p in points]})
     caption = (
-        f"Stage II, {plan.train_steps} steps at batch {plan.batch}, seed {plan.seed}, each from the surface probe's "
-        "network. All weigh the same local times, but at different states of the other group."
+        f"Stage II: {plan.train_steps} steps with batch {plan.batch} and seed {plan.seed}, each from the network of "
+        "the surface probe. All runs weight local times equally, but with different states of the other group."
     )
     return {"runs": runs, "y": "training loss", "caption": caption}
 
@@ -181,15 +182,15 @@ def _table(found: Results) -> dict[str, Any]:
             rows.append({"name": name if variant == "plain" else f"{name}, guided", "cells": cells})
     columns: list[dict[str, Any]] = [{"key": k, "title": t, "better": b, "help": h} for k, (t, b, h) in COLUMNS.items()]
     columns += [
-        {"key": "flow", "title": "flow loss", "better": None, "help": "of the schedule on the surfaces"},
-        {"key": "energy", "title": "kinetic energy", "better": None, "help": "of the schedule on the surfaces"},
+        {"key": "flow", "title": "flow loss", "better": None, "help": "of the schedule, on the surfaces"},
+        {"key": "energy", "title": "kinetic energy", "better": None, "help": "of the schedule, on the surfaces"},
     ]
     plan = found.plan
     caption = (
-        f"{plan.count} samples of each, the same seeds and classes, {plan.steps} Heun steps, against the 2,000 "
-        f"embedded test images. Guided: AutoGuidance with scale {plan.guidance:g}, the surface probe's network as the "
-        "weak model. Standard errors by leaving out tenths of the samples; one training run each, so the spread over "
-        "training seeds is not in them."
+        f"{plan.count} samples per row with the same seeds and classes, {plan.steps} Heun steps, against the 2,000 "
+        f"embedded test images. Guided: AutoGuidance with scale {plan.guidance:g} and the network of the surface probe "
+        "as the weak model. Standard errors come from leaving out tenths of the samples; they do not include the "
+        "variation over training seeds, because each row is one training run."
     )
     return {"columns": columns, "rows": rows, "caption": caption}
 
@@ -199,14 +200,16 @@ def _grids(found: Results) -> dict[str, Any]:
     for name in NAMES:
         for variant in VARIANTS:
             path = samples_folder(found.out, name, variant) / "grid.png"
-            alt = f"samples under {name}, {variant}: a column for each class"
+            alt = f"samples under {name}, {variant}: one column per class"
             items.append({"name": name, "variant": variant, "image": _uri(_full_rows(path)), "alt": alt})
-    caption = f"The first of each set, {found.plan.steps} Heun steps; the same place has the same seed and class."
+    caption = (
+        f"The first samples of each set, {found.plan.steps} Heun steps; equal positions have equal seed and class."
+    )
     return {"names": list(NAMES), "items": items, "caption": caption}
 
 
 def _full_rows(path: Path) -> bytes:
-    """A grid of ten columns without a last row that is not full."""
+    """Return a grid of ten columns without its last row if that is incomplete."""
     grid = Image.open(path)
     cell = grid.width // len(CLASSES)
     kept = cell * max(1, min(grid.height // cell, 64 // len(CLASSES)))
@@ -233,14 +236,14 @@ def _trajectories(
             runs.append({"name": name, "label": CLASSES[label], **frames, "times": _times(c.schedule, marks)})
         advance(1)
     caption = (
-        "One sample from noise to data, solved accurately (dopri5): the decoded texture state, and the semantic "
-        "latent's three leading directions as red, green and blue."
+        "One sample from noise to data, solved accurately (dopri5): the decoded texture state, and the first three "
+        "principal directions of the semantic state as red, green and blue."
     )
     return {"tau": [round(t, 5) for t in marks], "runs": runs, "caption": caption}
 
 
 def _uri(content: bytes) -> str:
-    """Small pictures in the page itself; colours are reduced where that loses nothing."""
+    """Encode a picture as a data URI; grey pictures are stored with one channel."""
     image = Image.open(io.BytesIO(content))
     grey = np.asarray(image.convert("RGB"))
     if (grey == grey[..., :1]).all():

@@ -1,1 +1,1 @@
-"""How good samples are: metrics of features, the networks that compute features, evaluations of image sets."""
+"""Evaluating samples: feature networks, metrics of features, evaluations of image sets."""

@@ -1,4 +1,4 @@
-"""Evaluations side by side, as a table."""
+"""A table of several evaluations."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -14,14 +14,14 @@ Evaluation = EvaluationFile
 
 
 def read_evaluations(runs: Sequence[str | os.PathLike[str]]) -> dict[str, Evaluation]:
-    """Evaluations by name: files, directories that hold one, or directories of such directories."""
+    """Read evaluations by name: from files, directories that contain one, or directories of such directories."""
     found: dict[str, Evaluation] = {}
     for run in map(Path, runs):
         paths = (
             [run] if run.is_file() else [run / RESULT] if (run / RESULT).is_file() else sorted(run.glob(f"*/{RESULT}"))
         )
         if not paths:
-            raise InputError(f"{run} holds no {RESULT}; evaluate the samples first (lwd evaluate)")
+            raise InputError(f"{run} has no {RESULT}; run lwd evaluate first")
         for path in paths:
             found[_name(path, found)] = EvaluationFile.read(path)
     return found
@@ -33,7 +33,7 @@ def _name(path: Path, taken: Mapping[str, Any]) -> str:
 
 
 def comparison_table(evaluations: Mapping[str, Evaluation]) -> str:
-    """One row per set, as Markdown; a note where references, networks or counts are not the same."""
+    """Format evaluations as a Markdown table, with notes if references, networks or counts differ."""
     names = [name for name in TITLES if any(name in e.metrics for e in evaluations.values())]
     lines = ["| samples | images | steps | NFE | " + " | ".join(TITLES[name] for name in names) + " |"]
     lines.append("| --- |" + " ---: |" * (3 + len(names)))
@@ -45,7 +45,7 @@ def comparison_table(evaluations: Mapping[str, Evaluation]) -> str:
 
 
 def notes(evaluations: Mapping[str, Evaluation]) -> list[str]:
-    """Why rows may not be comparable."""
+    """Return reasons why rows are not comparable."""
     found = []
     for what, key in (
         ("references", lambda e: e.reference.digest),
@@ -58,12 +58,12 @@ def notes(evaluations: Mapping[str, Evaluation]) -> list[str]:
 
 
 def steps_of(e: Evaluation) -> Any:
-    """Training steps of the model behind an evaluation, if recorded."""
+    """Return the training steps of the evaluated model, if recorded."""
     return e.samples.model.step if e.samples.model else None
 
 
 def nfe_of(e: Evaluation) -> Any:
-    """Evaluations of the network for each sample, if recorded."""
+    """Return the network evaluations per sample, if recorded."""
     return e.samples.nfe
 
 

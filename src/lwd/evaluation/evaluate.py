@@ -1,4 +1,4 @@
-"""`lwd evaluate` as a function: open both sides, look once, score, write down."""
+"""Score a set of images against a reference (`lwd evaluate`)."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -42,7 +42,7 @@ def evaluate(
     progress: Callable[[str, int], Callable[[int], object]] | None = None,
     cache: Path | None = None,
 ) -> tuple[Scores, Path | None]:
-    """Score one set of images against another; the result is also written as JSON to `out`.
+    """Score one set of images against another, and write the result as JSON to `out`.
 
     out: by default evaluation.json beside the samples, where these are a directory of `lwd sample`.
     progress(title, total) is asked for a function that takes how many images were looked at.
@@ -64,11 +64,11 @@ def evaluate(
     networks, reason = networks_for(settings, where, cache)
     with threads(settings.threads):
         given = given_moments(other, networks)
-        seen = None
+        theirs = None
         if len(other):
-            seen = extract(other, networks, where, settings.batch, _bar(progress, "reference", other), cache)
-        found = extract(pictures, networks, where, settings.batch, _bar(progress, "samples", pictures), cache)
-        scores = score(found, Reference.of(seen, given, other.name), reason, settings.shuffle)
+            theirs = extract(other, networks, where, settings.batch, _bar(progress, "reference", other), cache)
+        ours = extract(pictures, networks, where, settings.batch, _bar(progress, "samples", pictures), cache)
+        scores = score(ours, Reference.of(theirs, given, other.name), reason, settings.shuffle)
     if path is not None:
         record = EvaluationFile(
             **as_fields(scores),
@@ -80,23 +80,23 @@ def evaluate(
         )
         try:
             record.write(path)
-        except InputError as error:  # the disk is full, say: the numbers are not lost
-            return replace(scores, warnings=[*scores.warnings, f"the numbers are in no file: {error}"]), None
+        except InputError as error:  # for example, the disk is full; the scores are still printed
+            return replace(scores, warnings=[*scores.warnings, f"the scores were not saved: {error}"]), None
     discard(pictures, networks, cache)
     return scores, path
 
 
 def _check(samples: Pictures, reference: Pictures, path: Path | None) -> None:
-    """Find out before any image is looked at that a set is too small or the result cannot be written."""
+    """Raise an error, before reading any image, if a set is too small or the result cannot be written."""
     if not len(samples):
-        raise InputError(f"{samples.name} holds moments but no images; samples must be images")
+        raise InputError(f"{samples.name} has moments but no images; samples must be images")
     check_count(samples)
     if len(reference):
         check_count(reference)
     if path is not None:
         if path.is_dir():
             raise InputError(
-                f"cannot write {path}: it is a directory; name a file, such as {path / RESULT}", argument="out"
+                f"cannot write {path}: it is a directory; use a file such as {path / RESULT}", argument="out"
             )
         check_writable(path.parent)
 
@@ -104,7 +104,7 @@ def _check(samples: Pictures, reference: Pictures, path: Path | None) -> None:
 def networks_for(
     settings: EvaluateSettings, device: torch.device, cache: Path | None = None
 ) -> tuple[Sequence[Network], str]:
-    """The networks that are asked for and there; and why Inception is not, where it is not."""
+    """Load the requested networks; returns them, and the reason if Inception is missing."""
     networks: list[Network] = []
     reason = SKIPPED
     if not settings.skip_inception:
@@ -114,7 +114,7 @@ def networks_for(
     if settings.encoder:
         networks.append(EncoderNetwork(settings.encoder, device, cache))
     if not networks:
-        raise InputError("without Inception there is nothing to compute; name an encoder", argument="encoder")
+        raise InputError("without Inception there is nothing to compute; choose an encoder", argument="encoder")
     return networks, reason
 
 
@@ -124,7 +124,7 @@ def _bar(progress: Any, title: str, pictures: Pictures) -> Callable[[int], objec
 
 
 def about_samples(path: Path) -> dict[str, Any]:
-    """What `lwd sample` recorded about a set: its model's step, its solver and cost; empty for other images."""
+    """Return what `lwd sample` recorded about a set: model, solver and cost; empty for other images."""
     manifest = path / "manifest.json"
     value = read_json(manifest) if manifest.is_file() else None
     if not isinstance(value, Mapping) or value.get("format") != SamplesFile.format_name():

@@ -1,4 +1,4 @@
-"""What networks see in a set of images: one pass, in blocks that survive a kill, cached by content."""
+"""Features of a set of images: one pass, in blocks that survive a kill, cached by content."""
 
 import hashlib
 import shutil
@@ -23,12 +23,12 @@ from lwd.representations.encoders import SemanticEncoder, load_encoder, move
 from lwd.representations.texture import from_uint8
 
 BLOCK = 500
-"""Images between two writes: what a kill can lose."""
+"""Images per block; a kill loses at most one block."""
 PARTS = 10
-"""Interleaved parts of a set, to leave out in turn."""
+"""Number of interleaved parts of a set, for the jackknife."""
 POOL, SPATIAL, PROBABILITIES, ENCODER = "pool", "spatial", "probabilities", "encoder"
 KEPT = (POOL, PROBABILITIES, ENCODER)
-"""Kept by row; of the others only moments are."""
+"""Features whose rows are kept; of the others only the moments."""
 
 
 class Network(Protocol):
@@ -41,7 +41,7 @@ class Network(Protocol):
 
 
 class InceptionNetwork:
-    """FID's network: pool, spatial and, if its weights have a classifier, probabilities."""
+    """The network of FID: pool, spatial and, if the weights have a classifier, probabilities."""
 
     widths: Mapping[str, int] = {POOL: 2048, SPATIAL: 2023}
 
@@ -55,13 +55,13 @@ class InceptionNetwork:
         return self.network.head is not None
 
     def __call__(self, images: Tensor) -> dict[str, Tensor]:
-        seen = self.network(images)
-        found = {POOL: seen.pool, SPATIAL: seen.spatial}
-        return found if seen.probabilities is None else found | {PROBABILITIES: seen.probabilities}
+        out = self.network(images)
+        features = {POOL: out.pool, SPATIAL: out.spatial}
+        return features if out.probabilities is None else features | {PROBABILITIES: out.probabilities}
 
 
 class EncoderNetwork:
-    """Any encoder of ours: a transformer's class token, or the mean over positions."""
+    """A semantic encoder: the class token of a transformer, or the mean over positions."""
 
     def __init__(self, spec: str, device: torch.device, cache: Path | None = None) -> None:
         self.encoder: SemanticEncoder = load_encoder(spec, cache)
@@ -71,13 +71,13 @@ class EncoderNetwork:
     @torch.no_grad()
     def __call__(self, images: Tensor) -> dict[str, Tensor]:
         pixels = from_uint8(images)
-        whole = getattr(self.encoder, "summary", None)
-        return {ENCODER: whole(pixels) if whole is not None else self.encoder(pixels).mean((2, 3))}
+        summary = getattr(self.encoder, "summary", None)
+        return {ENCODER: summary(pixels) if summary is not None else self.encoder(pixels).mean((2, 3))}
 
 
 @dataclass(frozen=True)
 class FeatureSet:
-    """A set of images as networks see it; rows (n, d) float32 of some features, moments of all in interleaved parts."""
+    """Features of a set of images: rows (n, d) float32 of some, and moments of all, in interleaved parts."""
 
     name: str
     count: int
@@ -85,7 +85,7 @@ class FeatureSet:
     parts: Mapping[str, Sequence[Moments]]
 
     def moments(self, feature: str, without: int | None = None) -> Moments:
-        """Of all images, or with one part left out."""
+        """Return the moments of all images, or without one part."""
         total = Moments()
         for number, part in enumerate(self.parts[feature]):
             if number != without:
@@ -101,10 +101,10 @@ def extract(
     progress: Callable[[int], object] | None = None,
     cache: Path | None = None,
 ) -> FeatureSet:
-    """Show every image once to all networks. A block that was seen before, by these networks, is not looked at again.
+    """Compute the features of all images with all networks, except blocks that are in the cache.
 
-    What was seen lies in the cache under the images' content and stays there until `discard`. Of several processes that
-    want the same images, one looks and the others wait for it.
+    Features are cached by the content of the images until `discard`. If several processes need the same images, one
+    computes and the others wait for it.
     """
     check_count(images)
     folder = _folder(images, networks, cache)
@@ -123,14 +123,14 @@ def extract(
 
 
 def check_count(images: Pictures) -> None:
-    """Refuse a set that is too small for parts to be left out."""
+    """Raise an error if a set is too small for the jackknife."""
     if len(images) < PARTS:
         raise InputError(f"{images.name} has {len(images)} images; metrics need at least {PARTS}")
 
 
 def _done(folder: Path, count: int) -> int:
-    """Whole blocks at the beginning."""
-    return next((n for n in range(count) if not _whole(folder / f"{n:05}.safetensors")), count)
+    """Count the intact blocks at the beginning."""
+    return next((n for n in range(count) if not _is_intact(folder / f"{n:05}.safetensors")), count)
 
 
 def _block(stream: Any, size: int, networks: Sequence[Network], device: Any, progress: Any) -> dict[str, Tensor]:
@@ -153,7 +153,7 @@ def _gather(images: Pictures, folder: Path, count: int) -> FeatureSet:
     for number in range(count):
         for name, values in read_safetensors(folder / f"{number:05}.safetensors").items():
             if not torch.isfinite(values).all():
-                raise InputError(f"{images.name}: the features {name!r} hold NaN or infinity")
+                raise InputError(f"{images.name}: the features {name!r} contain NaN or infinity")
             if name in KEPT:
                 rows.setdefault(name, []).append(values)
             if name != PROBABILITIES:
@@ -166,7 +166,7 @@ def _gather(images: Pictures, folder: Path, count: int) -> FeatureSet:
 
 
 def discard(images: Pictures, networks: Sequence[Network], cache: Path | None = None) -> None:
-    """Remove what `extract` kept of a set, unless another process is using it."""
+    """Remove the cached features of a set, unless another process is using them."""
     folder = _folder(images, networks, cache)
     if not folder.is_dir():
         return
@@ -180,11 +180,11 @@ def _folder(images: Pictures, networks: Sequence[Network], cache: Path | None) -
 
 
 def _lock(folder: Path) -> Path:
-    """Beside the folder, which can then be removed under its lock."""
+    """Return the lock file next to the folder, so that the folder can be removed while it is locked."""
     return folder.with_suffix(".lock")
 
 
-def _whole(path: Path) -> bool:
+def _is_intact(path: Path) -> bool:
     try:
         return bool(read_safetensors(path))
     except InputError:
@@ -192,9 +192,9 @@ def _whole(path: Path) -> bool:
 
 
 def given_moments(images: Pictures, networks: Sequence[Network] = ()) -> dict[str, tuple[Tensor, Tensor]]:
-    """Moments that came with an ADM reference file: pool from mu, sigma; spatial from mu_s, sigma_s.
+    """Read the moments in an ADM reference file: pool from mu, sigma; spatial from mu_s, sigma_s.
 
-    networks: what they will be compared with; one that names its `widths` is asked whether they fit.
+    networks: their `widths`, if they have any, must fit the moments.
     """
     if not isinstance(images, ArrayFile):
         return {}
@@ -206,25 +206,28 @@ def given_moments(images: Pictures, networks: Sequence[Network] = ()) -> dict[st
     for feature, (mean, covariance) in {POOL: ("mu", "sigma"), SPATIAL: ("mu_s", "sigma_s")}.items():
         if (mean in found) != (covariance in found):
             there, missing = (mean, covariance) if mean in found else (covariance, mean)
-            raise InputError(f"{images.path} holds {there} without {missing}; a reference needs both or neither")
+            raise InputError(f"{images.path} has {there} without {missing}; a reference needs both or neither")
         if mean in found:
             m, s = out[feature] = (found[mean], found[covariance])
             _check_moments(m, s, f"{images.path}: {mean} {tuple(m.shape)} and {covariance} {tuple(s.shape)}")
             if len(m) != widths.get(feature, len(m)):
                 raise InputError(
                     f"{images.path}: {mean} has {len(m)} dimensions, but the network {widths[feature]}; "
-                    "were they made with another network?"
+                    "was it computed with another network?"
                 )
     return out
 
 
 def _check_moments(mean: Tensor, covariance: Tensor, name: str) -> None:
     if mean.ndim != 1 or not len(mean) or covariance.shape != (len(mean), len(mean)):
-        raise InputError(f"{name} do not fit; they are (d,) and (d, d)")
+        raise InputError(f"{name} must have shapes (d,) and (d, d)")
     if not (torch.isfinite(mean).all() and torch.isfinite(covariance).all()):
-        raise InputError(f"{name} hold NaN or infinity; make the reference again")
+        raise InputError(f"{name} contain NaN or infinity; compute the reference again")
     if (covariance - covariance.T).abs().max() > 1e-6 * covariance.abs().max():
-        raise InputError(f"{name}: the second is not symmetric, so it is no covariance; make the reference again")
+        raise InputError(f"{name}: the second is not symmetric, so it is not a covariance; compute the reference again")
     values = torch.linalg.eigvalsh(covariance)
     if values[0] < -1e-6 * values[-1].clamp(min=0):
-        raise InputError(f"{name}: the second has a negative eigenvalue ({values[0]:.3g}), so it is no covariance")
+        raise InputError(
+            f"{name}: the second has a negative eigenvalue ({values[0]:.3g}), so it is not a covariance; "
+            "compute the reference again"
+        )

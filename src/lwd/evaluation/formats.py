@@ -8,7 +8,7 @@ from lwd.io.records import FileRecord, Record
 
 
 class MetricValue(Record):
-    """A metric."""
+    """A metric with its standard error."""
 
     value: float
     error: Annotated[float, Field(ge=0)]
@@ -51,11 +51,11 @@ class EvaluationFile(FileRecord):
     format: Literal["lwd.evaluation"] = "lwd.evaluation"
     version: Literal[1] = 1
     metrics: dict[str, MetricValue]
-    """By name."""
+    """Metrics by name."""
     unavailable: dict[str, str] = Field(default_factory=dict)
-    """Reasons why a metric is missing."""
+    """Reasons for missing metrics, by name."""
     warnings: list[str] = Field(default_factory=list)
-    """What a reader of the numbers should know."""
+    """Warnings about the metrics."""
     samples: ScoredSamples
     """The samples."""
     reference: ScoredReference
@@ -63,7 +63,7 @@ class EvaluationFile(FileRecord):
     networks: list[str] = Field(default_factory=list)
     """Identities of the networks that computed features."""
     size: int = 0
-    """Pixels to which the reference was cropped; 0 = as it is."""
+    """Size in pixels to which the reference was cropped; 0 = not cropped."""
     versions: dict[str, str] = Field(default_factory=dict)
     """Versions of lwd and torch."""
 
@@ -78,6 +78,6 @@ class InceptionFile(FileRecord):
     source: str
     """The file it came from."""
     head: bool
-    """Whether it has the classifier that the Inception Score needs."""
+    """Whether it has a classifier, which the Inception Score needs."""
 
     what: ClassVar[str] = "an Inception network"

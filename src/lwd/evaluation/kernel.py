@@ -8,7 +8,7 @@ from lwd.evaluation.rows import BLOCK, feature_pair
 
 
 def kid(ref: Tensor, sample: Tensor, chunk: int = BLOCK) -> float:
-    """Unbiased MMD^2 over the whole sets, kernel (x.y / d + 1)^3 (Binkowski 2018)."""
+    """Unbiased MMD^2 over the full sets, kernel (x.y / d + 1)^3 (Binkowski 2018)."""
     x, y = feature_pair(ref, sample)
     if min(len(x), len(y)) < 2:
         raise InputError("KID needs at least two rows on each side")
@@ -21,7 +21,7 @@ def kid(ref: Tensor, sample: Tensor, chunk: int = BLOCK) -> float:
 def kid_without(ref: Tensor, sample: Tensor, parts: int, chunk: int = BLOCK) -> list[float]:
     """KID with each of `parts` interleaved parts of the samples (rows i, i + parts, ...) left out in turn.
 
-    From the kernel's sums over pairs of parts, so that all of them cost one pass.
+    Uses sums of the kernel over pairs of parts, so that one pass is enough for all.
     """
     x, y = feature_pair(ref, sample)
     n, groups = len(x), [y[i::parts] for i in range(parts)]
@@ -38,7 +38,7 @@ def kid_without(ref: Tensor, sample: Tensor, parts: int, chunk: int = BLOCK) -> 
 
 
 def _sum(a: Tensor, b: Tensor, chunk: int) -> float:
-    """Of the kernel over all pairs; chunk x chunk of them, in float64, at a time."""
+    """Sum of the kernel over all pairs, in float64 blocks of chunk x chunk."""
     d, total = a.shape[1], 0.0
     for part in torch.split(a, chunk):
         rows = part.double()

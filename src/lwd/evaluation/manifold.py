@@ -1,4 +1,4 @@
-"""Precision, recall, density and coverage: balls around each point that reach to its k-th neighbour."""
+"""Precision, recall, density and coverage, from balls around each point that reach to its k-th neighbour."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,16 +10,16 @@ from lwd.errors import InputError
 from lwd.evaluation.rows import BLOCK, feature_pair
 
 CHUNK = 2**26
-"""Bytes of one block of distances; a handful of such blocks live at once."""
+"""Bytes of one block of distances; a few such blocks exist at a time."""
 DOUBT = 1e-9
-"""Distances from the Gram matrix are this close, relative to the points' squared lengths; closer calls are settled
-by direct differences. Rounding is far smaller, but balls end exactly on points, so that ties are the rule."""
+"""Accuracy of distances from the Gram matrix, relative to squared lengths; closer comparisons use direct differences.
+Rounding is much smaller, but balls end exactly on points, so that ties are common."""
 SPARE = 8
-"""Neighbours beyond the k-th that are looked at again, in case rounding put them in the wrong order."""
+"""Extra neighbours beyond the k-th, in case rounding put them in the wrong order."""
 
 
 def precision_recall(ref: Tensor, sample: Tensor, k: int = 3) -> tuple[float, float]:
-    """Share of samples inside the reference's balls, and of references inside the samples' (Kynkäänniemi 2019)."""
+    """Share of samples inside balls of the reference, and of references inside balls of samples (Kynkäänniemi 2019)."""
     ref, sample = _pair(ref, sample, k)
     ref_radii, sample_radii = radii(ref, k), radii(sample, k)
     precise = torch.zeros(len(sample), dtype=torch.bool)
@@ -43,7 +43,7 @@ def density_coverage(ref: Tensor, sample: Tensor, k: int = 5) -> tuple[float, fl
 
 @dataclass(frozen=True)
 class Overlap:
-    """All four by point (their means are the metrics), and two of them with each part of the samples left out."""
+    """All four metrics by point (their means are the metrics), and two of them without each part of the samples."""
 
     precise: Tensor
     """(m,), 0 or 1: a sample inside a ball of the reference."""
@@ -52,7 +52,7 @@ class Overlap:
     dense: Tensor
     """(m,): balls of the reference around a sample, over k."""
     covered: Tensor
-    """(n,), 0 or 1: a reference's ball with a sample inside."""
+    """(n,), 0 or 1: a ball of the reference with a sample inside."""
     recall_without: list[float]
     coverage_without: list[float]
 
@@ -60,7 +60,7 @@ class Overlap:
 def overlap(ref: Tensor, sample: Tensor, k: int = 3, wide: int = 5, parts: int = 10) -> Overlap:
     """Precision and recall with k neighbours, density and coverage with `wide`, in one pass over the pairs.
 
-    parts: row i of the samples lies in part i % parts; balls are drawn again without it.
+    parts: row i of the samples belongs to part i % parts; for each part, balls are recomputed without it.
     """
     ref, sample = _pair(ref, sample, max(k, wide))
     near = neighbours(ref, min(max(k, wide) + SPARE, len(ref) - 1))[0]
@@ -82,7 +82,7 @@ def overlap(ref: Tensor, sample: Tensor, k: int = 3, wide: int = 5, parts: int =
 
 
 def _left_out(sample: Tensor, k: int, parts: int) -> tuple[Tensor, list[Tensor]]:
-    """The samples' radii, and those without each part; points of the part itself have no ball (-inf)."""
+    """Radii of the samples, and radii without each part; points of the part itself have no ball (-inf)."""
     near, numbers = neighbours(sample, min(4 * k + SPARE, len(sample) - 1))
     own = torch.arange(len(sample)) % parts
     out = []
@@ -93,12 +93,12 @@ def _left_out(sample: Tensor, k: int, parts: int) -> tuple[Tensor, list[Tensor]]
 
 
 def radii(points: Tensor, k: int) -> Tensor:
-    """Squared distance of each point to its k-th neighbour, itself left out: (n,)."""
+    """Squared distance of each point to its k-th neighbour, not counting itself: (n,)."""
     return neighbours(points, min(k + SPARE, len(points) - 1))[0][:, k - 1].clone()
 
 
 def neighbours(points: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Squared distances (n, count) of each point to its nearest others, in order, and the others' numbers."""
+    """Squared distances (n, count) of each point to its nearest neighbours, in order, and their row numbers."""
     values, numbers = [], []
     for block in blocks(points, points):
         index = torch.arange(len(points))[block.rows]
@@ -112,7 +112,7 @@ def neighbours(points: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def direct(a: Tensor, b: Tensor, i: Tensor, j: Tensor) -> Tensor:
-    """|a_i - b_j|^2 for pairs of row numbers, by differences: the same bits for the same two rows, in any order."""
+    """|a_i - b_j|^2 for pairs of row numbers, by differences: equal bits for the same two rows, in any order."""
     size = max(1, CHUNK // (32 * a.shape[1]))
     pairs = zip(torch.split(i, size), torch.split(j, size), strict=True)
     return torch.cat([(a[p].double() - b[q].double()).square().sum(1) for p, q in pairs])
@@ -155,8 +155,8 @@ class Block:
 
 
 def blocks(a: Tensor, b: Tensor) -> Iterator[Block]:
-    """Squared distances of the rows of a to all rows of b, a block of rows at a time."""
-    # Centred: |x|^2 + |y|^2 - 2 x.y loses digits when the points lie far from the origin.
+    """Yield squared distances of the rows of a to all rows of b, block by block."""
+    # Centred: |x|^2 + |y|^2 - 2 x.y loses digits if the points are far from the origin.
     centre = torch.stack([part.double().sum(0) for part in torch.split(b, BLOCK)]).sum(0) / len(b)
     centred = torch.empty(b.shape, dtype=torch.float64)
     for low in range(0, len(b), BLOCK):
@@ -172,5 +172,7 @@ def blocks(a: Tensor, b: Tensor) -> Iterator[Block]:
 def _pair(ref: Tensor, sample: Tensor, k: int) -> tuple[Tensor, Tensor]:
     ref, sample = feature_pair(ref, sample)
     if not 1 <= k < min(len(ref), len(sample)):
-        raise InputError(f"k lies between 1 and the number of points - 1 ({min(len(ref), len(sample)) - 1}), got {k}")
+        raise InputError(
+            f"k must be between 1 and the number of points - 1 ({min(len(ref), len(sample)) - 1}), got {k}"
+        )
     return ref, sample

@@ -1,4 +1,4 @@
-"""How good samples are: functions of feature matrices, reference first. Importing this loads no network."""
+"""Metrics as functions of feature matrices, reference first. Importing this module loads no network."""
 
 from lwd.compute.moments import Moments
 from lwd.evaluation.frechet import frechet_distance, frechet_from_moments

@@ -1,4 +1,4 @@
-"""The quality of a sampler's setting: a Fréchet distance of its samples, without writing them down."""
+"""The quality of a solver setting: the Fréchet distance of its samples, without writing them to disk."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,11 +19,11 @@ from lwd.sampling.settings import UNIFORM
 
 
 class Quality:
-    """Draws `count` samples with a trial's setting and compares them with a reference, which is looked at once."""
+    """Draw `count` samples with the setting of a trial and compare them with a reference, whose features are cached."""
 
     def __init__(self, generator: Generator, reference: str, count: int, encoder: str = "") -> None:
         if count < PARTS:
-            raise InputError(f"{count} samples are too few to measure; use at least {PARTS}", argument="samples")
+            raise InputError(f"a Fréchet distance needs at least {PARTS} samples, got {count}", argument="samples")
         generator.check_decoder()
         self.generator, self.count = generator, count
         wanted = EvaluateSettings(encoder=encoder, skip_inception=bool(encoder))
@@ -32,20 +32,18 @@ class Quality:
         pictures = open_pictures(reference)
         given = given_moments(pictures, self.networks)
         if not len(pictures) and self.feature not in given:
-            raise InputError(
-                f"{reference} holds no images and no moments of the {self.feature!r} features; pass images"
-            )
-        seen = extract(pictures, self.networks, generator.device) if len(pictures) else None
-        self.reference = Reference.of(seen, given, pictures.name)
+            raise InputError(f"{reference} has no images and no moments of the {self.feature!r} features; pass images")
+        features = extract(pictures, self.networks, generator.device) if len(pictures) else None
+        self.reference = Reference.of(features, given, pictures.name)
 
     def __call__(self, trial: Trial) -> tuple[float, float]:
         chosen = {"solver": trial.solver, "steps": trial.steps, "placement": trial.placement or UNIFORM}
         s = self.generator.settings.changed(count=self.count, rtol=trial.rtol, **chosen)
         drawn = _Drawn(replace(self.generator, settings=s))
         with threads(s.threads):
-            seen = extract(drawn, self.networks, self.generator.device)
+            features = extract(drawn, self.networks, self.generator.device)
         discard(drawn, self.networks)
-        metric: Metric = frechet(seen, self.feature, *self.reference.moments[self.feature])
+        metric: Metric = frechet(features, self.feature, *self.reference.moments[self.feature])
         return metric.value, metric.error
 
 

@@ -1,4 +1,4 @@
-"""Feature matrices that are checked but not copied: float64 is made a block at a time."""
+"""Check feature matrices without a float64 copy: conversion is block by block."""
 
 import torch
 from torch import Tensor
@@ -7,11 +7,11 @@ from lwd.compute.moments import as_features
 from lwd.errors import InputError
 
 BLOCK = 2000
-"""Rows in float64 at once: 2048 features take 33 MB."""
+"""Rows per float64 block: 33 MB for 2048 features."""
 
 
 def feature_pair(ref: Tensor, sample: Tensor) -> tuple[Tensor, Tensor]:
-    """Two finite matrices (n, d) and (m, d) on the CPU, in the precision that they came in."""
+    """Return two finite matrices (n, d) and (m, d) on the CPU, in their original precision."""
     ref, sample = _finite(ref, "reference features"), _finite(sample, "sample features")
     if ref.shape[1] != sample.shape[1]:
         raise InputError(

@@ -1,4 +1,4 @@
-"""Metrics of samples against a reference, with standard errors: what ADM's evaluator reports, and more."""
+"""Metrics of samples against a reference, with standard errors: those of ADM's evaluator, and more."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ from lwd.evaluation.rows import BLOCK
 
 ENOUGH = 10_000
 ROWS = 10_000
-"""Rows of the reference for the metrics of pairs, evenly spaced; ADM's references have as many."""
+"""Rows of the reference, evenly spaced, for metrics of pairs; the same number as in ADM's references."""
 TITLES = {
     "fid": "FID",
     "sfid": "sFID",
@@ -33,13 +33,13 @@ TITLES = {
 }
 NO_HEAD = "the Inception weights have no classifier (lwd data fetch inception can add one)"
 NO_IMAGES = "the reference holds moments but no images"
-NO_INCEPTION = "Inception's weights are not there; run: lwd data fetch inception"
+NO_INCEPTION = "Inception's weights are missing; run: lwd data fetch inception"
 SKIPPED = "skipped"
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A number and its standard error."""
+    """A value and its standard error."""
 
     value: float
     error: float
@@ -47,7 +47,7 @@ class Metric:
 
 @dataclass(frozen=True)
 class Scores:
-    """What could be computed, and for the rest why not."""
+    """Metrics, and the reasons why others are not available."""
 
     metrics: Mapping[str, Metric]
     unavailable: Mapping[str, str]
@@ -56,7 +56,7 @@ class Scores:
 
 @dataclass(frozen=True)
 class Reference:
-    """The other side: moments by feature, and rows where it has images."""
+    """The reference: moments by feature, and rows if it has images."""
 
     name: str
     count: int
@@ -64,18 +64,18 @@ class Reference:
     rows: Mapping[str, Tensor]
 
     @classmethod
-    def of(cls, seen: FeatureSet | None, given: Mapping[str, tuple[Tensor, Tensor]], name: str) -> "Reference":
-        """Moments that came with the file go before our own."""
-        own = (
-            {feature: (m.mean, m.covariance) for feature in seen.parts for m in [seen.moments(feature)]} if seen else {}
-        )
-        return cls(name, seen.count if seen else 0, {**own, **given}, seen.rows if seen else {})
+    def of(cls, features: FeatureSet | None, given: Mapping[str, tuple[Tensor, Tensor]], name: str) -> "Reference":
+        """Combine computed features with moments from a file, which take precedence."""
+        if features is None:
+            return cls(name, 0, dict(given), {})
+        own = {feature: (m.mean, m.covariance) for feature in features.parts for m in [features.moments(feature)]}
+        return cls(name, features.count, {**own, **given}, features.rows)
 
 
 def score(samples: FeatureSet, reference: Reference, why: str = NO_INCEPTION, shuffle: bool = False) -> Scores:
-    """All metrics that the features allow. why: what to say where Inception's features are missing.
+    """Compute all metrics that the features allow. why: the reason if Inception's features are missing.
 
-    shuffle: put the rows in a random order before the Inception Score, which is of consecutive rows.
+    shuffle: shuffle the rows for the Inception Score, which uses splits of consecutive rows.
     """
     found: dict[str, Metric] = {}
     missing: dict[str, str] = {}
@@ -90,7 +90,7 @@ def score(samples: FeatureSet, reference: Reference, why: str = NO_INCEPTION, sh
         found["inception_score"] = jackknife(inception_score(rows), lambda part: inception_score(_without(rows, part)))
     else:
         missing["inception_score"] = NO_HEAD if POOL in samples.parts else why
-    # Without Inception the pairs are compared as the encoder sees them; `networks` in the file says which it was.
+    # Without Inception, metrics of pairs use the encoder; `networks` in the file names it.
     pairs = POOL if POOL in samples.rows else ENCODER
     if pairs in samples.rows and pairs in reference.rows:
         found |= _by_rows(reference.rows[pairs], samples.rows[pairs])
@@ -102,12 +102,12 @@ def score(samples: FeatureSet, reference: Reference, why: str = NO_INCEPTION, sh
 
 
 def frechet(samples: FeatureSet, feature: str, mean: Tensor, covariance: Tensor) -> Metric:
-    """Of one feature, to a reference's moments."""
+    """Fréchet distance of one feature to the moments of a reference."""
     moments = samples.moments(feature)
     if len(moments.mean) != len(mean):
         raise InputError(
-            f"the reference's moments of {feature!r} have {len(mean)} dimensions and the samples' features "
-            f"{len(moments.mean)}; were they made with another network?"
+            f"the moments of {feature!r} have {len(mean)} dimensions in the reference and {len(moments.mean)} in the "
+            "samples; were they computed with another network?"
         )
     value = frechet_to(mean.double(), covariance.double())(moments.mean, moments.covariance)
     rough = frechet_to(mean.double(), covariance.double(), rough=True)
@@ -134,7 +134,7 @@ def _by_rows(ref: Tensor, rows: Tensor) -> dict[str, Metric]:
 
 
 def spaced(rows: Tensor, most: int = ROWS) -> Tensor:
-    """At most so many rows, evenly spaced: a reference sorted by class keeps all of its classes."""
+    """Return at most this many rows, evenly spaced, so that a reference sorted by class keeps all classes."""
     return rows if len(rows) <= most else rows[torch.arange(most) * len(rows) // most]
 
 
@@ -146,7 +146,7 @@ def jackknife(value: float, without: Callable[[int], float]) -> Metric:
 
 
 def resampled(points: Tensor) -> Metric:
-    """Mean over points, and the error that resampling them (with the balls kept) has in the limit."""
+    """Mean over points, and its bootstrap standard error in the limit (with fixed balls)."""
     return Metric(float(points.mean()), float(points.std() / len(points) ** 0.5))
 
 
@@ -155,19 +155,19 @@ def _without(rows: Tensor, part: int) -> Tensor:
 
 
 def warnings_about(samples: FeatureSet, shuffle: bool = False) -> list[str]:
-    """What a reader of the table should know."""
+    """Return warnings about the metrics."""
     found = []
     if samples.count < ENOUGH:
         found.append(f"only {samples.count} samples: FID is biased upwards below {ENOUGH}; compare equal counts only")
     if not shuffle and POOL in samples.rows and looks_sorted(samples.rows[POOL]):
         found.append(
-            "the samples look sorted by class: shuffle them, or the Inception Score (of consecutive rows) is too low"
+            "the samples look sorted by class, so the Inception Score (of consecutive rows) is too low; shuffle them"
         )
     return found
 
 
 def looks_sorted(rows: Tensor) -> bool:
-    """Whether neighbours are more alike than rows half a set apart: by five standard errors and by a twentieth."""
+    """Whether neighbours are closer than rows half a set apart, by five standard errors and by 5%."""
     if len(rows) < 50:
         return False
     near, far = (_steps(rows, shift)[1:] for shift in (1, len(rows) // 2))
@@ -177,13 +177,13 @@ def looks_sorted(rows: Tensor) -> bool:
 
 
 def _steps(rows: Tensor, shift: int) -> Tensor:
-    """Squared distance of each row to the one `shift` before it, a block of rows at a time."""
+    """Squared distance of each row to the one `shift` rows before it, block by block."""
     index = torch.arange(len(rows))
     return torch.cat([(rows[i].double() - rows[i - shift].double()).square().sum(1) for i in torch.split(index, BLOCK)])
 
 
 def table(scores: Scores) -> str:
-    """The metrics with their errors, then what is missing and why."""
+    """Format the metrics with their errors, then missing metrics with reasons."""
     width = max(len(title) for title in TITLES.values())
     lines = [f"{TITLES[name]:<{width}}  {m.value:>10.4f} ± {m.error:.4f}" for name, m in scores.metrics.items()]
     lines += [f"{TITLES[name]:<{width}}  not available: {reason}" for name, reason in scores.unavailable.items()]
@@ -191,6 +191,6 @@ def table(scores: Scores) -> str:
 
 
 def as_fields(scores: Scores) -> dict[str, Any]:
-    """Metrics, reasons and warnings for a file."""
+    """Return metrics, reasons and warnings as fields of an EvaluationFile."""
     metrics = {name: MetricValue(value=m.value, error=m.error) for name, m in scores.metrics.items()}
     return {"metrics": metrics, "unavailable": dict(scores.unavailable), "warnings": list(scores.warnings)}

@@ -10,13 +10,13 @@ from lwd.errors import InputError
 def inception_score(probabilities: Tensor, split: int = 5000) -> float:
     """exp of the mean KL between p(y | x) and p(y), averaged over splits of CONSECUTIVE rows (the last may be shorter).
 
-    Rows sorted by class give each split few classes and wreck the score: shuffle first.
+    If rows are sorted by class, each split has few classes and the score is too low: shuffle first.
     """
     p = as_features(probabilities, "probabilities")
     if (p < 0).any() or ((p.sum(1) - 1).abs() > 1e-3).any():
-        raise InputError("probabilities are rows >= 0 that sum to 1")
+        raise InputError("probabilities must be rows of numbers >= 0 that sum to 1")
     if split < 1:
-        raise InputError(f"a split has at least one row, got {split}")
+        raise InputError(f"a split needs at least one row, got {split}")
     scores = []
     for part in torch.split(p, split):
         mean = part.mean(0, keepdim=True)

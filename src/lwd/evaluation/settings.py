@@ -1,4 +1,4 @@
-"""Settings of evaluation; importing them loads no torch."""
+"""Settings of evaluation; importing them does not load torch."""
 
 from typing import Annotated
 
@@ -11,14 +11,14 @@ class EvaluateSettings(Record):
     """Which features to compare, and how."""
 
     size: Annotated[int, Field(ge=0)] = 0
-    """Crop and scale the reference to this many pixels (a folder of photographs); 0 takes it as it is."""
+    """Crop and scale the reference (a folder of images) to this many pixels; 0 = keep its size."""
     encoder: str = ""
-    """Also compute a Fréchet distance on this encoder (DINOv2, ...)."""
+    """Also compute a Fréchet distance with this encoder (DINOv2, ...)."""
     skip_inception: bool = False
-    """Compute only the encoder's metrics."""
+    """Compute only the metrics of the encoder."""
     shuffle: bool = False
-    """Shuffle the samples before the Inception Score, which is of consecutive rows."""
+    """Shuffle the samples for the Inception Score, which uses splits of consecutive rows."""
     batch: Annotated[int, Field(ge=1)] = 25
-    """Images at once."""
+    """Images per batch."""
     threads: Annotated[int, Field(ge=1)] = 2
     """CPU threads; affects the last bits."""

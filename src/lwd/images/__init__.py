@@ -1,1 +1,1 @@
-"""Images by name: folders, CIFAR-10, the embedded Fashion-MNIST, and pictures as files."""
+"""Images: folders, CIFAR-10, the embedded Fashion-MNIST, and sets of pictures as files."""

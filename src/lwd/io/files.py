@@ -1,4 +1,4 @@
-"""Reading and writing small files so that nothing is ever half written."""
+"""Reading and writing files atomically: no file is ever half written."""
 
 import hashlib
 import json
@@ -14,17 +14,17 @@ from lwd.errors import InputError
 
 MAX_JSON_BYTES = 64 * 2**20
 MODEL_FILES = (".json", ".safetensors", ".bin")
-"""What decides what a model directory computes; a README beside them does not."""
+"""Files that determine the result of a model; a README, for example, does not."""
 
 
 def cache_dir() -> Path:
-    """Where fetched data lie: $LWD_CACHE, or ~/.cache/lwd."""
+    """Return the directory of downloaded data: $LWD_CACHE, or ~/.cache/lwd."""
     return Path(os.environ.get("LWD_CACHE") or Path.home() / ".cache" / "lwd")
 
 
 @contextmanager
 def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """A file to write that appears under `path` only when the block ends well: temporary name, fsync, rename."""
+    """Open a file that appears at `path` only if the block succeeds: temporary name, fsync, rename."""
     path = Path(path)
     temporary = path.parent / f".{path.name}.{secrets.token_hex(6)}"
     try:
@@ -43,24 +43,24 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 def check_destination(path: str | os.PathLike[str], replace: bool = False) -> Path:
-    """Refuse a directory that may not be written; long jobs ask before they begin. Returns the real path."""
-    path = Path(os.path.realpath(path))  # a link keeps pointing where it points
+    """Raise an error if a directory may not be written; returns its real path. Long jobs call this first."""
+    path = Path(os.path.realpath(path))  # so that a link is kept
     if path.exists() and not path.is_dir():
-        raise InputError(f"{path} is a file; a directory cannot take its place")
+        raise InputError(f"{path} is a file, not a directory; use another name")
     if path.is_dir() and any(path.iterdir()):
         if not replace:
             raise InputError(f"{path} exists; use another name, or replace it", argument="replace")
         if not (path / "config.json").is_file():
-            raise InputError(f"{path} holds other things than a model (no config.json), so it is not replaced")
+            raise InputError(f"{path} is not a model directory (no config.json), so it is not replaced")
     check_writable(path.parent)
     return path
 
 
 @contextmanager
 def atomic_directory(path: str | os.PathLike[str], replace: bool = False) -> Iterator[Path]:
-    """A directory to fill that appears under `path` only when the block ends well; an old one stays until then.
+    """Yield a directory that appears at `path` only if the block succeeds; an old one stays until then.
 
-    replace: an old directory may go if it is recognisably one of ours (it has a config.json); nothing else ever does.
+    replace: allow replacing an old directory that contains a config.json; no other directory is ever replaced.
     """
     path = check_destination(path, replace)
     temporary, old = (path.parent / f".{path.name}.{secrets.token_hex(6)}" for _ in range(2))
@@ -84,10 +84,10 @@ def atomic_directory(path: str | os.PathLike[str], replace: bool = False) -> Ite
 
 
 def install(directory: Path, fill: Callable[[Path], None]) -> Path:
-    """Fill a directory of the cache, whole or not at all; if another process was faster, its work stands."""
+    """Fill a directory of the cache atomically; if another process was faster, keep its result."""
     try:
-        with atomic_directory(directory) as aside:
-            fill(aside)
+        with atomic_directory(directory) as temporary:
+            fill(temporary)
     except InputError:
         if not (directory / "config.json").is_file():
             raise
@@ -95,7 +95,7 @@ def install(directory: Path, fill: Callable[[Path], None]) -> Path:
 
 
 def sha256(path: str | os.PathLike[str]) -> str:
-    """Checksum of a file."""
+    """Return the checksum of a file."""
     try:
         with Path(path).open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -104,18 +104,18 @@ def sha256(path: str | os.PathLike[str]) -> str:
 
 
 def model_digest(directory: str | os.PathLike[str]) -> str:
-    """Checksum (16 hexadecimal digits) of a model directory: names and contents of configuration and weights."""
-    whole = hashlib.sha256()
+    """Return a checksum (16 hexadecimal digits) of the configuration and weights in a model directory."""
+    digest = hashlib.sha256()
     try:
         for path in sorted(p for p in Path(directory).iterdir() if p.suffix in MODEL_FILES and p.is_file()):
-            whole.update(f"{path.name} {sha256(path)}\n".encode())
+            digest.update(f"{path.name} {sha256(path)}\n".encode())
     except OSError as error:
         raise InputError(f"cannot read {directory}: {error.strerror or error}") from error
-    return whole.hexdigest()[:16]
+    return digest.hexdigest()[:16]
 
 
 def _sync(directory: Path) -> None:
-    """Make renames in a directory last through a power cut, where the system can."""
+    """Make renames in a directory survive a power failure, where the system supports it."""
     with suppress(OSError):
         handle = os.open(directory, os.O_RDONLY)
         try:
@@ -125,38 +125,38 @@ def _sync(directory: Path) -> None:
 
 
 def check_writable(directory: str | os.PathLike[str]) -> None:
-    """Find out before a long job, not after it, that results cannot be written."""
+    """Raise an error if a directory cannot be written: better before a long job than after it."""
     probe = Path(directory) / f".probe.{secrets.token_hex(6)}"
     try:
         probe.parent.mkdir(parents=True, exist_ok=True)
         probe.open("xb").close()
-        probe.unlink(missing_ok=True)  # another process may have swept it away
+        probe.unlink(missing_ok=True)  # another process may have removed it
     except OSError as error:
         raise InputError(f"cannot write {directory}: {error.strerror or error}") from error
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write `content` to `path`, whole or not at all."""
+    """Write `content` to `path` atomically."""
     with atomic_file(path) as file:
         file.write(content)
 
 
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
-    """Write `value` as JSON; floats keep every bit, NaN and infinity are refused."""
+    """Write `value` as JSON; floats keep every bit, NaN and infinity are rejected."""
     try:
         text = json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False)
     except ValueError as error:
-        raise InputError(f"cannot write {path}: it would hold NaN or infinity") from error
+        raise InputError(f"cannot write {path}: it would contain NaN or infinity") from error
     write_bytes(path, (text + "\n").encode())
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:
-    """Parse a JSON file, or say in one sentence why that is not possible."""
+    """Parse a JSON file, or raise an InputError that names it."""
     path = Path(path)
     try:
         size = path.stat().st_size
         if size > MAX_JSON_BYTES:
-            raise InputError(f"{path} has {size} bytes; a JSON file of lwd has at most {MAX_JSON_BYTES}")
+            raise InputError(f"{path} has {size} bytes; lwd reads JSON files of up to {MAX_JSON_BYTES} bytes")
         content = path.read_bytes()
     except FileNotFoundError as error:
         raise InputError(f"{path} does not exist") from error
@@ -169,7 +169,7 @@ def read_json(path: str | os.PathLike[str]) -> Any:
 
 
 def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """What differs between two JSON objects, as phrases: 'batch was 4, is 5'."""
+    """List the differences between two JSON objects as phrases: 'batch was 4, is 5'."""
     out = []
     for key in sorted({*old, *new}):
         was, now = old.get(key), new.get(key)

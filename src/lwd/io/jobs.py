@@ -1,4 +1,4 @@
-"""Long jobs in one directory, shared by processes that only meet in the file system and may be killed at any moment."""
+"""Long jobs in one directory, shared by processes that communicate only by files and may be killed at any time."""
 
 import os
 import secrets
@@ -12,16 +12,16 @@ from lwd.io.files import changes, read_json, write_json
 
 
 def process() -> tuple[int, int]:
-    """This process's number and how many there are, as torchrun and accelerate set them ($RANK, $WORLD_SIZE)."""
+    """Return the rank of this process and the number of processes ($RANK, $WORLD_SIZE: torchrun, accelerate)."""
     rank, world = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1")
     if not (rank.isdecimal() and world.isdecimal() and int(rank) < int(world)):
-        raise InputError(f"RANK is a number below WORLD_SIZE, got {rank!r} and {world!r}; use torchrun, or unset both")
+        raise InputError(f"RANK must be below WORLD_SIZE, got {rank!r} and {world!r}; use torchrun, or unset both")
     return int(rank), int(world)
 
 
 @contextmanager
 def shared(path: Path) -> Iterator[None]:
-    """Every process writes the same file; a faster one may have swept our temporary file away."""
+    """Tolerate a failed write if `path` exists: a faster process wrote it and removed our temporary file."""
     try:
         yield
     except InputError:
@@ -29,28 +29,30 @@ def shared(path: Path) -> Iterator[None]:
             raise
 
 
-def keep_plan(path: Path, plan: Mapping[str, Any], begun: bool) -> None:
-    """Write down what is to be done; refuse to go on with something else that was begun in the same place."""
-    if begun and not path.exists():
-        raise InputError(f"{path.parent.parent} holds something else; use another directory", argument="out")
+def keep_plan(path: Path, plan: Mapping[str, Any], started: bool) -> None:
+    """Write the settings of a job; raise an error if the directory was started with different ones."""
+    if started and not path.exists():
+        raise InputError(f"{path.parent.parent} contains other files; use another directory", argument="out")
     if write_once(path, plan):
         return
     changed = _changed(path, plan)
-    if changed and begun:
+    if changed and started:
         raise InputError(
             f"{path.parent.parent} was started with different settings ({'; '.join(changed)}); use another directory",
             argument="out",
         )
-    if changed:  # nothing was made by the old plan yet
+    if changed:  # the old plan has no results yet
         with shared(path):
             write_json(path, plan)
 
 
 def check_plan(path: Path, plan: Mapping[str, Any]) -> None:
-    """Before a result is written: the plan is still ours, and not that of a process that began at the same time."""
+    """Check before writing a result that no process with different settings started at the same time."""
     if changed := _changed(path, plan):
         where = path.parent.parent
-        raise InputError(f"another process works in {where} with other settings ({'; '.join(changed)}); start again")
+        raise InputError(
+            f"another process works in {where} with different settings ({'; '.join(changed)}); run again later"
+        )
 
 
 def _changed(path: Path, plan: Mapping[str, Any]) -> list[str]:
@@ -59,17 +61,17 @@ def _changed(path: Path, plan: Mapping[str, Any]) -> list[str]:
 
 
 def write_once(path: Path, value: Any) -> bool:
-    """Write JSON unless the file is there; of several processes exactly one writes. Whether it was this one."""
+    """Write JSON unless the file exists, and return whether this process wrote it; exactly one of several does."""
     if path.exists():
         return False
-    aside = path.parent / f".{path.name}.{secrets.token_hex(6)}"
-    write_json(aside, value)
+    temporary = path.parent / f".{path.name}.{secrets.token_hex(6)}"
+    write_json(temporary, value)
     try:
-        os.link(aside, path)  # fails if the name is taken, and never shows half a file
+        os.link(temporary, path)  # fails if the name is taken, and never exposes a partial file
     except FileExistsError:
         return False
     except OSError:  # no hard links on this file system
-        os.replace(aside, path)
+        os.replace(temporary, path)
     finally:
-        aside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
     return True

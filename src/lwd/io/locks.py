@@ -1,4 +1,4 @@
-"""One process at a time in a directory, by `filelock`."""
+"""Locks: one process at a time in a directory, with `filelock`."""
 
 import os
 from collections.abc import Iterator
@@ -11,19 +11,19 @@ from lwd.errors import InputError
 
 
 class BusyError(InputError):
-    """Another process holds a directory."""
+    """Another process has locked a directory."""
 
 
 @contextmanager
 def alone(directory: str | os.PathLike[str]) -> Iterator[None]:
-    """Hold a directory for this process; raise BusyError if another has it. A killed process lets go."""
+    """Lock a directory for this process, or raise BusyError if another has it. The lock ends with the process."""
     with held(Path(directory) / ".lock", wait=False, busy=str(directory)):
         yield
 
 
 @contextmanager
 def held(path: Path, wait: bool = True, busy: str = "") -> Iterator[None]:
-    """Hold the lock file `path`; wait for whoever has it, or raise BusyError."""
+    """Lock the file `path`; if another process has it, wait or raise BusyError."""
     busy = busy or str(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -33,7 +33,7 @@ def held(path: Path, wait: bool = True, busy: str = "") -> Iterator[None]:
         raise BusyError(f"another process is working in {busy}; wait for it, or use another directory") from error
     except (OSError, NotImplementedError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise InputError(f"cannot lock {path}: {reason}; use a directory on a file system that supports it") from error
+        raise InputError(f"cannot lock {path}: {reason}; use a file system that supports locks") from error
     try:
         yield
     finally:

@@ -1,7 +1,7 @@
 """Typed records: every group of settings and every JSON format is described once, as a class.
 
 pydantic validates, writes and documents them; an error is one line that names the key, what was given and what is
-allowed. Records of settings import no torch, so that the command line can take its defaults from them.
+allowed. Settings records do not import torch, so that the command line can take its defaults from them.
 """
 
 import json
@@ -10,17 +10,18 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from lwd.errors import InputError, nearest
 from lwd.io.files import read_json, write_json
 
+__all__ = ["Field", "FileRecord", "Record", "explain"]
 WANTED = {
-    "int_type": "a whole number",
-    "int_from_float": "a whole number",
+    "int_type": "an integer",
+    "int_from_float": "an integer",
     "float_type": "a number",
     "bool_type": "true or false",
-    "string_type": "a text",
+    "string_type": "a string",
     "finite_number": "a finite number",
     "list_type": "a list",
     "tuple_type": "a list",
@@ -33,7 +34,7 @@ BOUND_KEYS = {"greater_than": "gt", "greater_than_equal": "ge", "less_than": "lt
 
 
 class Record(BaseModel):
-    """A frozen value whose fields are checked once. The text below a field documents it."""
+    """An immutable record whose fields are checked on creation. The text below a field documents it."""
 
     model_config = ConfigDict(
         strict=True,
@@ -55,9 +56,9 @@ class Record(BaseModel):
 
     @classmethod
     def parse(cls, value: Any, where: str = "") -> Self:
-        """A record from parsed JSON or YAML; `where` (a file's name) begins the message of an error."""
+        """Build a record from parsed JSON or YAML; error messages start with `where` (a file name)."""
         try:
-            # Through JSON, whose strict rules take a list for a tuple.
+            # Through JSON: in strict mode only JSON lists are accepted for tuples.
             return cls.model_validate_json(json.dumps(value))
         except ValidationError as error:
             message, argument = explain(error, cls)
@@ -66,11 +67,11 @@ class Record(BaseModel):
         raise InputError(f"{where}: {message}" if where else message, argument)
 
     def changed(self, **changes: Any) -> Self:
-        """A copy with some fields changed, checked again."""
+        """Return a copy with some fields changed, checked again."""
         return type(self)(**{**{name: getattr(self, name) for name in type(self).model_fields}, **changes})
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values, ready for JSON."""
+        """Return plain values, ready for JSON."""
         return self.model_dump(mode="json", by_alias=True)
 
 
@@ -81,7 +82,7 @@ class FileRecord(Record):
     version: int = 1
 
     what: ClassVar[str] = ""
-    """What the file describes, for messages: "a schedule"."""
+    """What the file contains, for error messages: "a schedule"."""
 
     @classmethod
     def format_name(cls) -> str:
@@ -95,16 +96,18 @@ class FileRecord(Record):
 
     @classmethod
     def check(cls, value: Any, where: str) -> Self:
-        """Check parsed JSON: first what it is, then its version, then its keys."""
+        """Check parsed JSON: first its format, then its version, then its keys."""
         given = value.get("format") if isinstance(value, Mapping) else type(value).__name__
         if given != cls.format_name():
-            raise InputError(f'{where} does not hold {cls.what}: "format" must be "{cls.format_name()}", got {given!r}')
+            raise InputError(f'{where} is not {cls.what}: "format" must be "{cls.format_name()}", got {given!r}')
         known = get_args(cls.model_fields["version"].annotation) or (1,)
         version = value.get("version")
         if type(version) is not int or version < 1:
-            raise InputError(f'{where}: "version" must be a whole number >= 1, got {version!r}')
+            raise InputError(f'{where}: "version" must be an integer >= 1, got {version!r}')
         if version not in known:
-            raise InputError(f"{where} has version {version}; this lwd reads up to version {max(known)}; update lwd")
+            raise InputError(
+                f"{where} has version {version}, but this lwd reads up to version {max(known)}; update lwd"
+            )
         return cls.parse(value, where)
 
     def to_dict(self) -> dict[str, Any]:
@@ -118,7 +121,7 @@ class FileRecord(Record):
 
 
 def explain(error: ValidationError, kind: type[BaseModel]) -> tuple[str, str]:
-    """The first problem of a validation in one line, and the name of the field to blame."""
+    """Describe the first validation error in one line, and return the name of its field."""
     problem = error.errors(include_url=False)[0]
     place = [part for part in problem["loc"] if part != "[key]"]
     where = ".".join(map(str, place)) or kind.__name__
@@ -132,11 +135,11 @@ def explain(error: ValidationError, kind: type[BaseModel]) -> tuple[str, str]:
     if code == "missing":
         return f"{where} is missing", argument
     if code == "literal_error":
-        return f"{where} is one of {context['expected']}, got {given}", argument
+        return f"{where} must be {context['expected']}, got {given}", argument
     if code in BOUNDS:
         return f"{where} must be {BOUNDS[code]} {context[BOUND_KEYS[code]]:g}, got {given}", argument
     if code in WANTED:
-        return f"{where} is {WANTED[code]}, got {given}", argument
+        return f"{where} must be {WANTED[code]}, got {given}", argument
     message = problem["msg"]
     return f"{where}: {message[0].lower()}{message[1:]}, got {given}", argument
 
@@ -151,7 +154,7 @@ def _short(value: Any) -> str:
 
 
 def _keys(kind: Any, place: Iterable[Any]) -> list[str]:
-    """Names of the fields of the record at `place`."""
+    """Return the field names of the record at `place`."""
     for part in place:
         found = getattr(kind, "model_fields", {}).get(part)
         kind = found.annotation if found is not None else None

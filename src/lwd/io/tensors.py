@@ -1,4 +1,4 @@
-"""Tensors in files: safe reading of other people's pickles, and safetensors written one tensor at a time."""
+"""Tensors in files: safe reading of untrusted pickles, and safetensors written one tensor at a time."""
 
 import argparse
 import json
@@ -28,16 +28,16 @@ PREFIXES = ("module.", "_orig_mod.")
 
 
 def read_pickle(path: str | os.PathLike[str]) -> Any:
-    """A `.pt` or `.ckpt` file through PyTorch's restricted unpickler; nothing in the file is ever executed.
+    """Read a `.pt` or `.ckpt` file with PyTorch's restricted unpickler; nothing in the file is ever executed.
 
-    Tensors stay on disk (memory-mapped) until they are used, where the file's format allows it.
+    Tensors stay on disk (memory-mapped) until they are used, if the file format allows it.
     """
     path = Path(path)
     if not path.is_file():
         raise InputError(f"{path} does not exist" if not path.exists() else f"{path} is not a file")
-    # Namespace is what DiT-style training scripts store their arguments in: attributes only, no code.
+    # DiT-style training scripts store their arguments in a Namespace: attributes only, no code.
     with torch.serialization.safe_globals([argparse.Namespace]), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about pickle protocols; what cannot be read is an error below
+        warnings.simplefilter("ignore")  # about pickle protocols; unreadable files raise an error below
         try:
             return torch.load(path, map_location="cpu", weights_only=True, mmap=_can_map(path))
         except pickle.UnpicklingError as error:
@@ -50,7 +50,7 @@ def read_pickle(path: str | os.PathLike[str]) -> Any:
 
 
 def _can_map(path: Path) -> bool:
-    """Only what lies in the file as it is can be mapped: not the old format, not a compressed archive."""
+    """Whether the file can be memory-mapped: not the old format, and not a compressed archive."""
     if not zipfile.is_zipfile(path):
         return False
     with zipfile.ZipFile(path) as archive:
@@ -63,32 +63,30 @@ def _refusal(path: Path, reason: str) -> str:
     if "GLOBAL" not in reason and not is_pickle:
         return f"{path} is not a PyTorch checkpoint, or is truncated"
     asked = re.search(r"GLOBAL ([\w.]+)", reason)
-    what = f" (it asks for {asked[1].rstrip('.')})" if asked else ""
+    what = f" ({asked[1].rstrip('.')})" if asked else ""
     return (
-        f"{path} is refused: its pickle holds more than tensors{what}, and loading it would run code from the file. "
-        "If you trust it, re-save its weights alone on a machine that you can lose: "
+        f"{path} is refused: its pickle contains more than tensors{what}, and loading it would run code from the file; "
+        "if you trust it, save only its weights again, on an isolated machine: "
         "torch.save({'ema': torch.load(FILE, weights_only=False)['ema']}, NEW_FILE)"
     )
 
 
 def read_state(path: str | os.PathLike[str], which: str = "auto") -> dict[str, Tensor]:
-    """The state dict in a `.pt`, `.ckpt` or `.safetensors` file, whatever wraps it.
+    """Read the state dict in a `.pt`, `.ckpt` or `.safetensors` file, also if it is nested under a known key.
 
-    which: "ema", "model" or "auto" (ema before model before state_dict). Prefixes of DDP and torch.compile are removed.
+    which: "ema", "model" or "auto" (the first of ema, model, state_dict and model_state_dict). Prefixes of DDP and
+    torch.compile are removed.
     """
-    with_head = Path(path)
-    if with_head.is_file() and _is_safetensors(with_head):
-        found: Any = read_safetensors(path)
-    else:
-        found = read_pickle(path)
-    if not isinstance(found, Mapping):
-        raise InputError(f"{path} holds a {type(found).__name__}, not a dictionary of tensors")
-    wanted = ("ema", "model", "state_dict") if which == "auto" else (which,)
-    inner = next((found[key] for key in wanted if isinstance(found.get(key), Mapping)), None)
+    path = Path(path)
+    content: Any = read_safetensors(path) if path.is_file() and _is_safetensors(path) else read_pickle(path)
+    if not isinstance(content, Mapping):
+        raise InputError(f"{path} contains a {type(content).__name__}, not a dictionary of tensors")
+    wanted = ("ema", "model", "state_dict", "model_state_dict") if which == "auto" else (which,)
+    inner = next((content[key] for key in wanted if isinstance(content.get(key), Mapping)), None)
     if inner is None:
         if which != "auto":
-            raise InputError(f"{path} has no weights {which!r}; it has {', '.join(map(str, list(found)[:8]))}")
-        inner = found
+            raise InputError(f"{path} has no weights {which!r}; it has {', '.join(map(str, list(content)[:8]))}")
+        inner = content
     state = {_bare(str(name)): value for name, value in inner.items()}
     if len(state) != len(inner):
         raise InputError(f"{path} has tensors whose names differ only by a prefix ({', '.join(PREFIXES)})")
@@ -111,20 +109,20 @@ def _is_safetensors(path: Path) -> bool:
 
 
 def read_safetensors(path: str | os.PathLike[str], device: str = "cpu") -> dict[str, Tensor]:
-    """All tensors of a safetensors file, or a sentence about what is wrong with it."""
+    """Read all tensors of a safetensors file, or raise an InputError that names it."""
     path = Path(path)
     if not path.is_file():
         raise InputError(f"{path} does not exist")
     try:
-        # A process of a CPU group is told "cpu:0", which safetensors does not know.
+        # Processes of a CPU group use "cpu:0", which safetensors does not accept.
         with safe_open(path, "pt", device="cpu" if device.startswith("cpu") else device) as file:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
-        raise InputError(f"{path} is not a whole safetensors file ({error})") from error
+        raise InputError(f"{path} is not a complete safetensors file ({error})") from error
 
 
 def write_safetensors(path: str | os.PathLike[str], tensors: Mapping[str, Tensor]) -> None:
-    """Write atomically and one tensor at a time: safetensors' own save_file would hold a second copy of them all."""
+    """Write atomically, one tensor at a time: safetensors' save_file would keep a second copy of all of them."""
     path, offset = Path(path), 0
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     for name, tensor in tensors.items():
@@ -144,7 +142,7 @@ def _bytes(tensor: Tensor) -> Any:
 
 
 def mismatches(expected: Mapping[str, tuple[int, ...]], found: Mapping[str, Tensor]) -> list[str]:
-    """Every tensor that is missing, unexpected, of another shape or not floating point, as sorted phrases."""
+    """List, as sorted phrases, the tensors that are missing, unexpected, misshapen or not floating point."""
     problems = [f"missing {name} {shape}" for name, shape in expected.items() if name not in found]
     for name, tensor in found.items():
         if name not in expected:
@@ -154,5 +152,5 @@ def mismatches(expected: Mapping[str, tuple[int, ...]], found: Mapping[str, Tens
         elif tensor.layout != torch.strided or tensor.device.type == "meta" or tensor.dtype not in DTYPES:
             problems.append(f"{name} is not a plain tensor ({tensor.layout}, {tensor.dtype}, {tensor.device})")
         elif not tensor.is_floating_point():
-            problems.append(f"{name} holds {tensor.dtype}, must be floating point")
+            problems.append(f"{name} is {tensor.dtype}, must be floating point")
     return sorted(problems)

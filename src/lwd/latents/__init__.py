@@ -1,1 +1,1 @@
-"""Latents on disk and in memory: encoding images into shards, reading batches back."""
+"""Latents on disk and in memory: encoding images into shards, reading batches, per-channel statistics."""

@@ -1,4 +1,4 @@
-"""What training reads, whatever holds it."""
+"""The interface of latents that training reads."""
 
 from typing import Protocol
 
@@ -8,7 +8,7 @@ from lwd.latents.statistics import Statistics
 
 
 class Latents(Protocol):
-    """What a run reads: shards (`LatentReader`) or tensors in memory (`MemoryReader`)."""
+    """Latents for training: shards (`LatentReader`) or tensors in memory (`MemoryReader`)."""
 
     @property
     def layout(self) -> Layout: ...

@@ -1,11 +1,11 @@
-"""From images to two latents per image: shards, each written whole, by any number of processes, with one manifest."""
+"""Encoding images into shards of texture and semantic latents, by any number of processes, with one manifest."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,99 +14,32 @@ from torch import Tensor
 from lwd.compute.devices import choose_device, threads
 from lwd.compute.moments import ChannelMoments
 from lwd.errors import InputError
-from lwd.groups import Layout
 from lwd.images.catalog import open_source
 from lwd.images.sources import BadImage, ImageSource, center_crop, source_digest
-from lwd.io.files import model_digest, read_json, write_json
+from lwd.io.files import read_json, write_json
 from lwd.io.jobs import keep_plan, shared
+from lwd.latents.encoders import Encoders
 from lwd.latents.formats import PartMoments, ShardPart
 from lwd.latents.settings import EncodeSettings
-from lwd.latents.shards import FEATURES, MANIFEST, group_key, open_shard, write_manifest, write_shard
+from lwd.latents.shards import MANIFEST, group_key, open_shard, write_manifest, write_shard
 from lwd.latents.statistics import statistics_of
-from lwd.representations.encoders import Origin, SemanticEncoder, load_encoder, move, resize_map
-from lwd.representations.formats import PCAFile, SemVAEFile
-from lwd.representations.pca import load_pca
-from lwd.representations.semvae import load_semvae
-from lwd.representations.texture import TextureAutoencoder, from_uint8, locate_autoencoder
+from lwd.representations.encoders import move
+from lwd.representations.texture import from_uint8
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 PARTS = "parts"
 SHOWN = 5
-"""Names of unreadable images in a message; the manifest has them all."""
+"""Unreadable images named in a message; the manifest lists all of them."""
 LEFTOVERS = (".shard-*", ".manifest.json.*", ".probe.*", f"{PARTS}/.*")
-"""What killed processes leave under temporary names."""
-
-
-class Compressor(Protocol):
-    """Features (b, d, h, w) -> latents (b, channels, h, w)."""
-
-    @property
-    def channels(self) -> int: ...
-
-    def encode(self, features: Tensor) -> Tensor: ...
+"""Temporary files that killed processes leave behind."""
 
 
 DEFAULTS = EncodeSettings()
 
 
 @dataclass(frozen=True)
-class Encoders:
-    """What makes the latents, and a record of what it was."""
-
-    autoencoder: TextureAutoencoder
-    encoder: SemanticEncoder
-    compressor: Compressor
-    record: Mapping[str, str] = field(default_factory=dict)
-    """Where they come from, kept in the manifest."""
-
-    @classmethod
-    def load(cls, texture: str, semantic: str, compress: str) -> "Encoders":
-        """By name or directory: a texture autoencoder, a semantic encoder, and what `lwd fit semantic` wrote."""
-        encoder = load_encoder(semantic)
-        places = (("texture", locate_autoencoder(texture)), ("compressor", Path(compress)))
-        record = {part: f"{place.resolve().name} (files {model_digest(place)})" for part, place in places}
-        record = {"semantic": encoder.identity, **record}
-        return cls(TextureAutoencoder.load(texture), encoder, load_compressor(compress), record)
-
-    def __post_init__(self) -> None:
-        self.origin.check_encoder(self.encoder.identity)
-
-    @property
-    def origin(self) -> Origin:
-        """What the compressor was fitted to, as far as it knows."""
-        found = getattr(self.compressor, "origin", None)
-        return found if isinstance(found, Origin) else Origin()
-
-    @property
-    def layout(self) -> Layout:
-        return Layout.of(texture=self.autoencoder.channels, semantic=self.compressor.channels)
-
-    @torch.no_grad()
-    def __call__(self, images: Tensor, features: bool) -> dict[str, Tensor]:
-        """Latents of images (b, 3, h, w) in [-1, 1], by shard key."""
-        texture = self.autoencoder.encode(images)
-        self.origin.check_grid(*texture.shape[2:])
-        found = resize_map(self.encoder(images), *texture.shape[2:])
-        out = {group_key("texture"): texture, group_key("semantic"): self.compressor.encode(found)}
-        return out | ({FEATURES: found} if features else {})
-
-
-def load_compressor(directory: str | os.PathLike[str]) -> Compressor:
-    """A PCA or a SemVAE that was saved in a directory."""
-    value = read_json(Path(directory) / "config.json")
-    kinds: dict[Any, Callable[..., Compressor]] = {
-        PCAFile.format_name(): load_pca,
-        SemVAEFile.format_name(): load_semvae,
-    }
-    kind = value.get("format") if isinstance(value, Mapping) else None
-    if kind not in kinds:
-        raise InputError(f"{directory} is not a compressor (PCA or SemVAE); its format is {kind!r}")
-    return kinds[kind](directory)
-
-
-@dataclass(frozen=True)
 class _Job:
-    """What all shards of a directory have in common."""
+    """The settings that all shards of a directory share."""
 
     source: ImageSource
     out: Path
@@ -120,17 +53,17 @@ class _Job:
         return -(-len(self.source) // self.settings.shard_size)
 
     def part(self, number: int) -> Path:
-        """A shard's line of the manifest, its moments and its unreadable images; written after the shard."""
+        """Path of a shard's `ShardPart`, which is written after the shard."""
         return self.out / PARTS / f"{number:05}.json"
 
     def read_part(self, number: int) -> ShardPart:
         return ShardPart.parse(read_json(self.part(number)), str(self.part(number)))
 
     def is_done(self, number: int) -> bool:
-        """Whether a shard is there as its part says; the manifest's checksum is for `lwd data verify`."""
+        """Whether a shard exists and matches its part; `lwd data verify` also checks its checksum."""
         try:
             part = self.read_part(number)
-            if part.line is None:  # no image of it could be read
+            if part.line is None:  # none of its images could be read
                 return True
             path = self.out / part.line.file
             return path.stat().st_size == part.bytes and open_shard(path).count == part.line.count
@@ -150,9 +83,9 @@ def encode(
     progress: Callable[[int], object] | None = None,
     device: str | torch.device = "cpu",
 ) -> str:
-    """Write this process's missing shards; the process that completes the set writes the manifest.
+    """Write the missing shards of this process; the process that completes the set writes the manifest.
 
-    source: images, or their name as on the command line (a folder, cifar10/train, ...).
+    source: images, or their command-line name (a folder, cifar10/train, ...).
     share: this process's rank and the number of processes.
 
     Example:
@@ -160,23 +93,23 @@ def encode(
         >>> from lwd.representations.pca import PCAFit
         >>> colours = CallableEncoder(lambda images: torch.nn.functional.avg_pool2d(images, 7), "mean colours")
         >>> pca = PCAFit().update(torch.randn(8, 3, 4, 4)).finish(channels=2)
-        >>> encoders = lwd.Encoders(lwd.TextureAutoencoder.load("fashion"), colours, pca)
+        >>> encoders = lwd.Encoders.of(lwd.TextureAutoencoder.load("fashion"), colours, pca)
         >>> print(lwd.encode("fashion/test", "latents", encoders))
         latents: 2000 images in 2 shards
     """
     rank, world = share
     source = open_source(source) if isinstance(source, str) else source
     if not 0 <= rank < world:
-        raise InputError(f"of {world} processes the ranks are 0 to {world - 1}, got {rank}")
+        raise InputError(f"the rank of {world} processes must be 0 to {world - 1}, got {rank}")
     where = choose_device(str(device))
     provenance = {"source": source.name, "digest": source_digest(source), "classes": list(source.classes)}
     job = _Job(source, Path(out), encoders, settings, where, provenance | {"encoders": dict(encoders.record)})
-    _same_plan(job)
+    _check_plan(job)
     manifest = job.out / MANIFEST
     if manifest.exists() and not job.all_done():
         manifest.unlink(missing_ok=True)
     with threads(settings.threads):
-        for tool in (encoders.autoencoder, encoders.encoder, encoders.compressor):
+        for tool in encoders.tools:
             move(tool, where)
         for number in range(rank, job.count, world):
             if not job.is_done(number):
@@ -184,10 +117,10 @@ def encode(
             if progress is not None:
                 progress(min(settings.shard_size, len(source) - number * settings.shard_size))
     if not job.all_done():
-        return f"rank {rank} of {world}: done; the manifest follows when the other processes are"
+        return f"rank {rank} of {world}: done; the manifest follows when all processes are done"
     if not manifest.exists():
         _finish(job)
-    _sweep(job.out)
+    _remove_leftovers(job.out)
     return _summary(job)
 
 
@@ -196,11 +129,11 @@ def _summary(job: _Job) -> str:
     names = [name for part in parts for _, name in part.bad]
     text = f"{job.out}: {len(job.source) - len(names)} images in {sum(p.line is not None for p in parts)} shards"
     more = f" and {len(names) - SHOWN} more (all are in {MANIFEST})" if len(names) > SHOWN else ""
-    return text + (f", {len(names)} unreadable images left out: {', '.join(names[:SHOWN])}{more}" if names else "")
+    return text + (f", skipped {len(names)} unreadable images: {', '.join(names[:SHOWN])}{more}" if names else "")
 
 
 def _encode_shard(job: _Job, number: int) -> None:
-    """Shard, then part: in between, and while an old shard is made again, there is no part that vouches for it."""
+    """Write a shard, then its part: an unfinished shard never has a part."""
     job.part(number).unlink(missing_ok=True)
     index, images, bad = _images(job, number)
     if not images:
@@ -221,7 +154,7 @@ def _encode_shard(job: _Job, number: int) -> None:
 
 
 def _latents(job: _Job, images: list[Any]) -> dict[str, Tensor]:
-    """Latents of a shard's images as they are and mirrored, by shard key."""
+    """Encode the images of a shard, original and mirrored; returns latents by shard key."""
     parts: dict[str, list[Tensor]] = {}
     for low in range(0, len(images), job.settings.batch):
         pixels = np.stack(images[low : low + job.settings.batch])
@@ -235,12 +168,12 @@ def _latents(job: _Job, images: list[Any]) -> dict[str, Tensor]:
 def _check_finite(tensors: Mapping[str, Tensor], path: Path, dtype: str) -> None:
     for key, values in tensors.items():
         if not torch.isfinite(values).all():
-            hint = "; float16 ends at 65504; use bfloat16 or float32" if dtype == "float16" else ""
-            raise InputError(f"{path.name}: {key!r} would hold NaN or infinity as {dtype}{hint}")
+            hint = ", whose maximum is 65504; use bfloat16 or float32" if dtype == "float16" else ""
+            raise InputError(f"{path.name}: {key!r} would contain NaN or infinity as {dtype}{hint}", argument="dtype")
 
 
 def _images(job: _Job, number: int) -> tuple[list[int], list[Any], list[tuple[int, str]]]:
-    """Numbers and pixels of a shard's images, and numbers and names of those that cannot be read."""
+    """Read the images of a shard: numbers and pixels, and numbers and names of those that cannot be read."""
     start, size = number * job.settings.shard_size, job.settings.size
     index: list[int] = []
     images: list[Any] = []
@@ -251,14 +184,14 @@ def _images(job: _Job, number: int) -> tuple[list[int], list[Any], list[tuple[in
             pixels = job.source.image(i)
         except BadImage as error:
             if not job.settings.skip_bad:
-                raise InputError(f"{error}; skip_bad leaves such images out", argument="skip_bad") from error
+                raise InputError(f"{error}; skip_bad skips such images", argument="skip_bad") from error
             bad.append((i, error.name))
             continue
         pixels = center_crop(pixels, size) if size else pixels
         shape = shape or pixels.shape[:2]
         if pixels.shape[:2] != shape:
             raise InputError(
-                f"image {i} is {pixels.shape[:2]}, the others {shape}; set a size and use another directory",
+                f"image {i} is {pixels.shape[:2]}, the others are {shape}; set a size and use another directory",
                 argument="size",
             )
         index.append(i)
@@ -267,14 +200,14 @@ def _images(job: _Job, number: int) -> tuple[list[int], list[Any], list[tuple[in
 
 
 def _shapes(job: _Job) -> Iterator[tuple[int, int] | None]:
-    """Height and width of the images of the shards that are there; None where no image could be read."""
+    """Yield height and width of the images in each existing shard; None if none of them could be read."""
     for number in range(job.count):
         with suppress(InputError):
             yield job.read_part(number).shape
 
 
-def _sweep(out: Path) -> None:
-    """Remove leftovers; all shards are whole by now, so that no process is writing one."""
+def _remove_leftovers(out: Path) -> None:
+    """Remove temporary files; all shards are complete by now, so no process is writing one."""
     for pattern in LEFTOVERS:
         for leftover in out.glob(pattern):
             leftover.unlink(missing_ok=True)
@@ -303,10 +236,10 @@ def _finish(job: _Job) -> None:
         write_manifest(job.out, job.encoders.layout, len(job.source.classes), lines, statistics, provenance)
 
 
-def _same_plan(job: _Job) -> None:
-    """Shards of other settings, encoders or images must not be mixed; whether bad images stop the run may change."""
+def _check_plan(job: _Job) -> None:
+    """Raise an error if the directory has shards of other settings, encoders or images; skip_bad may change."""
     settings = {key: value for key, value in job.settings.to_dict().items() if key != "skip_bad"}
     plan = {**settings, "device": job.device.type, "images": len(job.source), **job.provenance}
-    # Asked before the plan: another process may be writing both.
-    begun = any(job.out.glob("*.safetensors")) or any((job.out / PARTS).glob("[0-9]*.json"))
-    keep_plan(job.out / PARTS / "plan.json", plan, begun)
+    # Checked before the plan: another process may be writing both.
+    started = any(job.out.glob("*.safetensors")) or any((job.out / PARTS).glob("[0-9]*.json"))
+    keep_plan(job.out / PARTS / "plan.json", plan, started)

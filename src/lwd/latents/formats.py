@@ -1,4 +1,4 @@
-"""JSON files beside latents: a directory's manifest, statistics, and what encoding keeps while it runs."""
+"""JSON files of latents: the manifest of a directory, statistics, and the state of a running encoding."""
 
 from collections import Counter
 from pathlib import PurePath
@@ -36,11 +36,11 @@ class ShardLine(Record):
     """One shard of a directory."""
 
     file: str
-    """Name of the file, beside the manifest."""
+    """Name of the file, next to the manifest."""
     count: Annotated[int, Field(ge=0)]
-    """Images in it."""
+    """Number of images."""
     sha256: str
-    """Its checksum."""
+    """Checksum of the file."""
 
 
 class Manifest(FileRecord):
@@ -53,13 +53,13 @@ class Manifest(FileRecord):
     classes: Annotated[int, Field(ge=1)]
     """Number of classes."""
     count: Annotated[int, Field(ge=0)]
-    """Images in all shards."""
+    """Number of images in all shards."""
     shards: list[ShardLine]
     """The shards, in order."""
     statistics: dict[str, GroupStatistics]
-    """Statistics by group, over the latents and their mirrored twins."""
+    """Statistics by group, over the latents and their mirrored copies."""
     provenance: dict[str, Any] = Field(default_factory=dict)
-    """Source, encoders and class names; `left_out` lists unreadable images."""
+    """Source, encoders and class names; `left_out` lists images that could not be read."""
 
     what: ClassVar[str] = "a manifest of shards"
 
@@ -68,15 +68,15 @@ class Manifest(FileRecord):
         names = [line.file for line in self.shards]
         for name in names:
             if PurePath(name).name != name or name.startswith("."):
-                raise InputError(f"shards lie beside the manifest, got the file {name!r}")
-        twice = [name for name, times in Counter(names).items() if times > 1]
-        if twice:
-            raise InputError(f"shards lists {', '.join(twice[:5])} more than once")
+                raise InputError(f"shards must be files next to the manifest, got {name!r}")
+        repeated = [name for name, times in Counter(names).items() if times > 1]
+        if repeated:
+            raise InputError(f"shards lists {', '.join(repeated[:5])} more than once")
         return self
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """Names of the classes, where the images had them."""
+        """Names of the classes; empty if they are not known."""
         names = self.provenance.get("classes")
         return tuple(map(str, names)) if isinstance(names, list) and len(names) == self.classes else ()
 
@@ -90,10 +90,10 @@ class PartMoments(Record):
 
 
 class ShardPart(Record):
-    """parts/NNNNN.json, written after shard N while `lwd encode` runs; a shard without it is made again."""
+    """parts/NNNNN.json, written after shard N while `lwd encode` runs; a shard without it is encoded again."""
 
     line: ShardLine | None
-    """The shard's line of the manifest; null if no image of it could be read."""
+    """The shard's entry in the manifest; null if none of its images could be read."""
     bytes: int
     """Size of the shard's file."""
     shape: tuple[int, int] | None
@@ -101,4 +101,4 @@ class ShardPart(Record):
     moments: dict[str, PartMoments]
     """Moments of the latents by group."""
     bad: list[tuple[int, str]]
-    """Numbers and names of unreadable images."""
+    """Numbers and names of images that could not be read."""

@@ -1,4 +1,4 @@
-"""The reader: shards opened once, batches gathered by shard, an order that is a function of (seed, epoch, position)."""
+"""Reading batches from shards, in an order that depends only on (seed, epoch, position)."""
 
 import hashlib
 import os
@@ -29,13 +29,13 @@ from lwd.latents.shards import (
 )
 from lwd.latents.statistics import Statistics, statistics_from
 
-CHUNK = 32  # rows copied and normalised at a time: few enough to stay in the cache between the two
+CHUNK = 32  # rows copied and normalised at a time: few enough to stay in the CPU cache
 MAX_SEED = 2**63 - 1
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Normalised latents (b, c, h, w) float32, labels (b,), which images they are (b,), and alignment targets."""
+    """Normalised latents (b, c, h, w) float32, labels (b,), image numbers (b,), and alignment targets."""
 
     latents: Tensor
     labels: Tensor
@@ -44,10 +44,11 @@ class Batch:
 
 
 class LatentReader:
-    """A directory of shards, ours or SFD's as released.
+    """Read a directory of shards, written by lwd or released by SFD.
 
-    groups: names of the groups to read, in channel order (default: what the manifest says, or texture and semantic).
-    statistics: by default the manifest's, or SFD's files beside the shards. features: also read alignment targets.
+    groups: names of the groups to read, in channel order (default: those of the manifest, or texture and semantic).
+    statistics: by default those of the manifest, or of SFD's files next to the shards. features: also read alignment
+    targets.
     """
 
     def __init__(
@@ -87,13 +88,13 @@ class LatentReader:
 
     @property
     def fingerprint(self) -> str:
-        """Which data these are: from the manifest's checksums, or from names and headers where there are none."""
+        """Identifies the data: from the manifest's checksums, or from names and headers if there is no manifest."""
         return self._fingerprint
 
     def gather(self, index: np.ndarray[Any, Any], flip: np.ndarray[Any, Any]) -> Batch:
-        """The images `index` (b,), mirrored where `flip`; each row is copied once, from its map to its place."""
+        """Return the images `index` (b,), mirrored where `flip`; each row is copied once."""
         if len(index) and not 0 <= index.min() <= index.max() < len(self):
-            raise InputError(f"images are numbered 0..{len(self) - 1}, got {index.min()} to {index.max()}")
+            raise InputError(f"image numbers must be in 0..{len(self) - 1}, got {index.min()} to {index.max()}")
         shard_of = np.searchsorted(self.ends, index, side="right")
         row = index - np.where(shard_of > 0, self.ends[shard_of - 1], 0)
         picks = list(zip(shard_of.tolist(), row.tolist(), flip.tolist(), strict=True))
@@ -112,7 +113,7 @@ class LatentReader:
         return Batch(latents, self.labels[chosen], chosen, features)
 
     def _fill(self, out: Tensor, key: str, picks: Sequence[tuple[int, int, bool]]) -> None:
-        """Copy rows one by one: unlike grouping by shard, that costs the same for any number of shards."""
+        """Copy rows one by one: unlike grouping by shard, this costs the same for any number of shards."""
         kind, names = self.shards[0].entries[key].kind, (key, key + FLIP)
         raw = out if kind == torch.float32 else torch.empty(out.shape, dtype=kind)
         place, maps = raw.view(torch.uint8).numpy(), self._maps
@@ -129,22 +130,22 @@ class LatentReader:
     def batches(
         self, batch: int, seed: int, start: int = 0, rank: int = 0, world: int = 1, flip: bool | None = None
     ) -> Iterator[Batch]:
-        """Batches without end from step `start` on; this process's share of each global batch of size `batch`.
+        """Yield batches without end from step `start` on: this process's share of each global batch of size `batch`.
 
-        Which image stands at a position of the endless sequence, and whether it is mirrored, depends on
-        (seed, position) alone: not on batch size, processes, or where one enters. flip: default, where shards have it.
+        The image at a position of the endless sequence, and whether it is mirrored, depends only on (seed, position),
+        not on the batch size, the number of processes or `start`. flip: by default, if shards have mirrored latents.
         """
         for step in count(start):
             yield self.batch(step, batch, seed, rank, world, flip)
 
     def batch(self, step: int, batch: int, seed: int, rank: int = 0, world: int = 1, flip: bool | None = None) -> Batch:
-        """One step of `batches`."""
+        """Return the batch of one step, as in `batches`."""
         if batch < 1 or batch % world or not 0 <= rank < world:
-            raise InputError(f"a global batch of {batch} cannot be shared by {world} processes (rank {rank})")
+            raise InputError(f"a global batch of {batch} cannot be divided among {world} processes (rank {rank})")
         if not 0 <= seed <= MAX_SEED or step < 0:
             raise InputError(f"seed must be 0..2**63 - 1 and step at least 0, got seed {seed} and step {step}")
         if flip and not self.mirrored:
-            raise InputError("these shards have no mirrored latents ('..._flip'), so flips cannot be had")
+            raise InputError("these shards have no mirrored latents ('..._flip'); use flip=False")
         mirror, share = self.mirrored if flip is None else flip, batch // world
         first = step * batch + rank * share
         positions = np.arange(first, first + share)
@@ -158,12 +159,13 @@ def _open_all(directory: Path, manifest: Manifest | None) -> list[Shard]:
         [line.file for line in manifest.shards] if manifest else sorted(p.name for p in directory.glob("*.safetensors"))
     )
     if not names:
-        raise InputError(f"{directory} holds no shards (*.safetensors)")
+        raise InputError(f"{directory} has no shards (*.safetensors)")
     shards = [open_shard(directory / name) for name in names]
     if manifest and sum(shard.count for shard in shards) != manifest.count:
-        raise InputError(f"{directory} holds {sum(s.count for s in shards)} images, its manifest says {manifest.count}")
+        count = sum(shard.count for shard in shards)
+        raise InputError(f"{directory} has {count} images, but its manifest lists {manifest.count}")
     if not any(shard.count for shard in shards):
-        raise InputError(f"{directory} holds {len(shards)} shards without a single image")
+        raise InputError(f"{directory} has {len(shards)} shards without a single image")
     return shards
 
 
@@ -177,7 +179,7 @@ def _layout(shards: Sequence[Shard], keys: Mapping[str, str], wanted: Sequence[s
             if (here.dtype, here.row) != (there.dtype, there.row):
                 raise InputError(
                     f"{shard.path}: {key!r} has rows of {here.dtype} {here.row}, "
-                    f"{first.path.name} of {there.dtype} {there.row}; encode them alike"
+                    f"{first.path.name} of {there.dtype} {there.row}; encode all shards with the same settings"
                 )
     sizes = {first.entries[key].shape[2:] for key in keys.values()}
     if len(sizes) > 1:
@@ -185,11 +187,11 @@ def _layout(shards: Sequence[Shard], keys: Mapping[str, str], wanted: Sequence[s
     return Layout(tuple(Group(name, first.entries[key].shape[1]) for name, key in keys.items())), sizes.pop()  # type: ignore[return-value]
 
 
-def _check_layout(directory: Path, said: Layout, found: Layout) -> None:
-    channels = {group.name: group.channels for group in said}
+def _check_layout(directory: Path, listed: Layout, found: Layout) -> None:
+    channels = {group.name: group.channels for group in listed}
     for group in found:
         if channels.get(group.name, group.channels) != group.channels:
-            raise InputError(f"{directory}: the manifest's layout is {said}, the shards have {found}")
+            raise InputError(f"{directory}: the manifest's layout is {listed}, but the shards have {found}")
 
 
 def _statistics(directory: Path, manifest: Manifest | None, keys: Mapping[str, str]) -> Statistics:
@@ -197,8 +199,8 @@ def _statistics(directory: Path, manifest: Manifest | None, keys: Mapping[str, s
         missing = [name for name in keys if name not in manifest.statistics]
         if missing:
             raise InputError(f"{directory}: the manifest has no statistics of {', '.join(missing)}; pass statistics")
-        whole = statistics_from(manifest.statistics)
-        return Statistics({name: whole.mean[name] for name in keys}, {name: whole.std[name] for name in keys})
+        listed = statistics_from(manifest.statistics)
+        return Statistics({name: listed.mean[name] for name in keys}, {name: listed.std[name] for name in keys})
     found = released_statistics(directory, keys)
     if found is None:
         raise InputError(f"{directory} has no manifest.json and no latents_stats.pt files; pass statistics")
@@ -211,7 +213,7 @@ def _classes(shards: Sequence[Shard], labels: Tensor, classes: int | None) -> in
     for shard in shards:
         part = labels[start : start + shard.count]
         if shard.count and (part.min() < 0 or part.max() >= classes):
-            raise InputError(f"{shard.path}: labels lie in 0..{classes - 1}, got {part.min()} to {part.max()}")
+            raise InputError(f"{shard.path}: labels must be in 0..{classes - 1}, got {part.min()} to {part.max()}")
         start += shard.count
     return classes
 

@@ -1,4 +1,4 @@
-"""Settings of encoding; importing them loads no torch."""
+"""Settings of encoding; importing them does not load torch."""
 
 from typing import Annotated, Literal
 
@@ -8,19 +8,19 @@ from lwd.io.records import Record
 
 
 class EncodeSettings(Record):
-    """How images become shards; the same settings give the same bytes on the same kind of processor."""
+    """How to encode images; equal settings give equal bytes on the same kind of processor."""
 
     shard_size: Annotated[int, Field(ge=1)] = 1000
     """Images per shard."""
     batch: Annotated[int, Field(ge=1)] = 50
-    """Images at once."""
+    """Images per batch."""
     dtype: Literal["float32", "float16", "bfloat16"] = "float32"
     """Number format of the latents."""
     features: bool = False
-    """Also keep the encoder's features, for alignment (REPA)."""
+    """Also store the encoder's features, for alignment (REPA)."""
     skip_bad: bool = False
-    """Leave out images that cannot be read, instead of stopping."""
+    """Skip images that cannot be read instead of stopping."""
     size: Annotated[int, Field(ge=0)] = 0
-    """Crop and scale images to this many pixels; 0 takes them as they are."""
+    """Crop and scale images to this many pixels; 0 = keep their size."""
     threads: Annotated[int, Field(ge=1)] = 2
-    """CPU threads of each process; affects the last bits."""
+    """CPU threads per process; affects the last bits."""

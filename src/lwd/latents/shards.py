@@ -1,7 +1,7 @@
 """Shards of latents in SFD's format: safetensors files with one row per image, read through memory maps.
 
 Keys: `latents` (texture), `latents_sv` or `latents_dino` (semantic), `latents_NAME` (any other group), each with a
-mirrored twin `..._flip`; `labels`; optionally `feats_dino` and its twin, the alignment targets.
+mirrored copy `..._flip`; `labels`; optionally `feats_dino` and its mirrored copy, the alignment targets.
 """
 
 import json
@@ -26,7 +26,7 @@ MANIFEST = "manifest.json"
 FEATURES = "feats_dino"
 MAX_HEADER = 2**20
 TORCH = {name: dtype for dtype, name in DTYPES.items()}
-WHOLE = ("I64", "I32", "I16", "I8", "U8")
+INTEGERS = ("I64", "I32", "I16", "I8", "U8")
 FLIP = "_flip"
 STATISTICS_FILES = {
     "latents": "latents_stats.pt",
@@ -36,13 +36,13 @@ STATISTICS_FILES = {
 
 
 def group_key(group: str) -> str:
-    """The key under which a group's latents are written."""
+    """Return the key of a group's latents in new shards."""
     return {"texture": "latents", "semantic": "latents_sv"}.get(group, f"latents_{group}")
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One tensor of a shard: where its rows lie in the file."""
+    """One tensor of a shard: its dtype, shape and position in the file."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -54,7 +54,7 @@ class Entry:
 
     @property
     def row(self) -> tuple[int, ...]:
-        """Shape of one image's part."""
+        """Shape of one row."""
         return self.shape[1:]
 
     @property
@@ -64,7 +64,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Shard:
-    """A shard's header, checked against the file's length; the numbers are read through `bytes`."""
+    """The header of a shard, checked against the length of the file; the contents are read through `bytes`."""
 
     path: Path
     entries: Mapping[str, Entry]
@@ -74,31 +74,31 @@ class Shard:
         return self.entries["labels"].shape[0]
 
     def bytes(self) -> Tensor:
-        """The whole file, memory-mapped: nothing is read until it is used, and no file descriptor stays open."""
+        """Memory-map the file: nothing is read until it is used, and no file descriptor stays open."""
         try:
             size = self.path.stat().st_size
             content = torch.from_file(str(self.path), shared=False, size=size, dtype=torch.uint8)
         except (OSError, RuntimeError) as error:
             raise InputError(f"cannot map {self.path} into memory: {str(error).splitlines()[0]}") from error
         if any(entry.start + entry.size > size for entry in self.entries.values()):
-            raise InputError(f"{self.path} became shorter since it was opened; it has {size} bytes")
+            raise InputError(f"{self.path} was truncated to {size} bytes after it was opened")
         return content
 
     def rows(self, key: str, content: Tensor) -> Tensor:
-        """The bytes of a tensor, one row per image, as a view of `bytes()`."""
+        """Return the bytes of a tensor, one row per image, as a view of `bytes()`."""
         entry = self.entries[key]
         width = math.prod(entry.row) * entry.kind.itemsize
         return content[entry.start : entry.start + entry.size].reshape(self.count, width)
 
     def read(self, key: str, content: Tensor, rows: slice = slice(None)) -> Tensor:
-        """A copy of some rows of a tensor; `bytes()` may be unaligned, a copy is not."""
+        """Copy some rows of a tensor; unlike `bytes()`, a copy is always aligned."""
         entry = self.entries[key]
         part = self.rows(key, content)[rows]
         return part.flatten().clone().view(entry.kind).reshape(len(part), *entry.row)
 
 
 def open_shard(path: str | os.PathLike[str]) -> Shard:
-    """Read a shard's header; a missing, truncated or malformed file is named."""
+    """Read the header of a shard; errors name a missing, truncated or malformed file."""
     path = Path(path)
     try:
         with path.open("rb") as file:
@@ -135,8 +135,8 @@ def _checked(shard: Shard) -> Shard:
     labels = shard.entries.get("labels")
     if labels is None or len(labels.shape) != 1:
         raise InputError(f"{shard.path} has no 'labels' (one per image); it has {', '.join(shard.entries)}")
-    if labels.dtype not in WHOLE:
-        raise InputError(f"{shard.path}: 'labels' are {labels.dtype}, must be whole numbers ({', '.join(WHOLE)})")
+    if labels.dtype not in INTEGERS:
+        raise InputError(f"{shard.path}: 'labels' are {labels.dtype}, must be integers ({', '.join(INTEGERS)})")
     for key, entry in shard.entries.items():
         if not entry.shape or entry.shape[0] != shard.count:
             raise InputError(f"{shard.path}: {key!r} has shape {entry.shape} for {shard.count} labels")
@@ -149,13 +149,13 @@ def _checked(shard: Shard) -> Shard:
         plain = shard.entries.get(key.removesuffix(FLIP), entry)
         if (entry.dtype, entry.shape) != (plain.dtype, plain.shape):
             raise InputError(
-                f"{shard.path}: {key!r} is {entry.dtype} {entry.shape}, but mirrors {plain.dtype} {plain.shape}"
+                f"{shard.path}: {key!r} is {entry.dtype} {entry.shape}, but its original is {plain.dtype} {plain.shape}"
             )
     return shard
 
 
 def find_key(shard: Shard, group: str) -> str:
-    """The key under which a shard holds a group's latents."""
+    """Return the key of a group's latents in a shard."""
     names = (group_key(group), "latents_dino") if group == "semantic" else (group_key(group),)
     found = next((name for name in names if name in shard.entries), None)
     if found is None:
@@ -166,16 +166,16 @@ def find_key(shard: Shard, group: str) -> str:
 
 
 def have_twins(shards: Sequence[Shard], wanted: Sequence[str]) -> bool:
-    """Whether all latents have twins; some with and some without would turn every flip off in silence."""
+    """Whether all latents have mirrored copies; an error if only some do, which would silently disable flips."""
     has = {(shard, key): key + FLIP in shards[shard].entries for shard in range(len(shards)) for key in wanted}
     if any(has.values()) and not all(has.values()):
         shard, key = next(place for place, there in has.items() if not there)
-        raise InputError(f"{shards[shard].path} has no {key + FLIP!r}, but other latents have a mirrored twin; add it")
+        raise InputError(f"{shards[shard].path} has no {key + FLIP!r}, but other latents have mirrored copies; add it")
     return all(has.values())
 
 
 def write_shard(path: str | os.PathLike[str], tensors: Mapping[str, Tensor]) -> ShardLine:
-    """Write one shard atomically; returns its line of the manifest."""
+    """Write one shard atomically; returns its entry for the manifest."""
     write_safetensors(path, tensors)
     shard = open_shard(path)
     return ShardLine(file=Path(path).name, count=shard.count, sha256=sha256(path))
@@ -189,7 +189,7 @@ def write_manifest(
     statistics: Statistics,
     provenance: Mapping[str, Any] | None = None,
 ) -> None:
-    """Describe a directory of shards; written last, so that a directory with a manifest is complete."""
+    """Write the manifest of a directory of shards; done last, so that a directory with a manifest is complete."""
     manifest = Manifest(
         layout={group.name: group.channels for group in layout},
         classes=classes,
@@ -202,17 +202,17 @@ def write_manifest(
 
 
 def read_manifest(directory: str | os.PathLike[str]) -> Manifest | None:
-    """The manifest of a directory of ours; None where there is none (SFD's released shards)."""
+    """Read the manifest of a directory; None if there is none (SFD's released shards)."""
     path = Path(directory) / MANIFEST
     return Manifest.read(path) if path.exists() else None
 
 
 def manifest_layout(manifest: Manifest) -> Layout:
-    """The groups that a manifest names."""
+    """Return the layout in a manifest."""
     return Layout(tuple(Group(name, channels) for name, channels in manifest.layout.items()))
 
 
 def released_statistics(directory: Path, keys: Mapping[str, str]) -> Statistics | None:
-    """SFD's statistics files beside its shards, if all groups have one."""
+    """Read SFD's statistics files next to its shards, if all groups have one."""
     files = {group: directory / STATISTICS_FILES.get(key, f"{key}_stats.pt") for group, key in keys.items()}
     return read_reference_statistics(files) if all(path.is_file() for path in files.values()) else None

@@ -1,4 +1,4 @@
-"""Per-channel mean and standard deviation of each group's latents: what the network sees is normalised by them."""
+"""Per-channel mean and standard deviation of each group's latents, which normalise the network's input."""
 
 import os
 from collections.abc import Mapping
@@ -25,12 +25,15 @@ class Statistics:
     def __post_init__(self) -> None:
         if set(self.mean) != set(self.std) or not self.mean:
             raise InputError(
-                f"mean is for {', '.join(self.mean) or 'no group'}, std for {', '.join(self.std) or 'none'}"
+                f"mean is for {', '.join(self.mean) or 'no group'}, but std for {', '.join(self.std) or 'no group'}"
             )
         for name, mean in self.mean.items():
             std = self.std[name]
             if mean.ndim != 1 or mean.shape != std.shape:
-                raise InputError(f"statistics of {name!r} need one mean and std per channel, got {tuple(mean.shape)}")
+                raise InputError(
+                    f"statistics of {name!r} need one mean and std per channel, got shapes {tuple(mean.shape)} "
+                    f"and {tuple(std.shape)}"
+                )
             if not (torch.isfinite(mean) & torch.isfinite(std) & (std > 0)).all():
                 raise InputError(f"statistics of {name!r} must be finite, with every std > 0")
 
@@ -45,7 +48,7 @@ class Statistics:
         return z * std + mean
 
     def check(self, layout: Layout) -> None:
-        """Refuse statistics of other groups or channels."""
+        """Raise an error if these statistics are for other groups or channels."""
         have = {name: len(mean) for name, mean in self.mean.items()}
         if have != {group.name: group.channels for group in layout}:
             given = ",".join(f"{name}={count}" for name, count in have.items())
@@ -65,23 +68,23 @@ class Statistics:
     __hash__ = object.__hash__
 
     def groups(self) -> dict[str, GroupStatistics]:
-        """As they stand in a file."""
+        """Return the records of a statistics file."""
         return {n: GroupStatistics(mean=self.mean[n].tolist(), std=self.std[n].tolist()) for n in self.mean}
 
 
 def statistics_of(moments: Mapping[str, ChannelMoments]) -> Statistics:
-    """Statistics from each group's moments."""
+    """Compute statistics from the moments of each group."""
     means, stds = ({n: getattr(m, part).float() for n, m in moments.items()} for part in ("mean", "std"))
     return Statistics(means, stds)
 
 
 def save_statistics(statistics: Statistics, path: str | os.PathLike[str]) -> None:
-    """Write as JSON; float32 values read back bit for bit."""
+    """Write as JSON; float32 values round-trip bit for bit."""
     StatisticsFile(groups=statistics.groups()).write(path)
 
 
 def load_statistics(path: str | os.PathLike[str]) -> Statistics:
-    """Read a statistics file of ours."""
+    """Read a statistics file."""
     try:
         return statistics_from(StatisticsFile.read(path).groups)
     except InputError as error:
@@ -89,18 +92,18 @@ def load_statistics(path: str | os.PathLike[str]) -> Statistics:
 
 
 def statistics_from(groups: Mapping[str, GroupStatistics]) -> Statistics:
-    """Statistics as they stand in a file."""
+    """Build statistics from the records of a file."""
     parts = {key: {name: _vector(getattr(row, key)) for name, row in groups.items()} for key in ("mean", "std")}
     return Statistics(**parts)
 
 
 def read_reference_statistics(files: Mapping[str, str | os.PathLike[str]]) -> Statistics:
-    """SFD's `latents_stats.pt` files, one per group: {'mean', 'std'} of shape (1, c, 1, 1)."""
+    """Read SFD's `latents_stats.pt` files, one per group: {'mean', 'std'} of shape (1, c, 1, 1)."""
     mean, std = {}, {}
     for name, path in files.items():
         value = read_pickle(path)
         if not isinstance(value, Mapping) or not {"mean", "std"} <= value.keys():
-            raise InputError(f"{path} must hold a dictionary with 'mean' and 'std'")
+            raise InputError(f"{path} must contain a dictionary with 'mean' and 'std'")
         try:
             mean[name], std[name] = (_vector(value[key]) for key in ("mean", "std"))
         except (TypeError, ValueError, RuntimeError) as error:

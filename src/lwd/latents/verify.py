@@ -1,4 +1,4 @@
-"""`lwd data verify`: a directory of shards against its manifest."""
+"""Check a directory of shards against its manifest (`lwd data verify`)."""
 
 import os
 from collections import defaultdict
@@ -13,11 +13,11 @@ from lwd.latents.reader import LatentReader
 from lwd.latents.shards import FEATURES, FLIP, Shard, open_shard, read_manifest
 
 TOLERANCE = 1e-5
-"""Of recomputed statistics: they are kept in float32."""
+"""Relative tolerance for recomputed statistics, which are stored in float32."""
 
 
 def verify(directory: str | os.PathLike[str]) -> list[str]:
-    """Everything that is wrong with a directory of shards, as sentences; empty if it is intact."""
+    """Return a list of problems of a directory of shards; empty if it is intact."""
     directory = Path(directory)
     if not directory.is_dir():
         return [f"{directory} is not a directory of shards"]
@@ -41,7 +41,7 @@ def verify(directory: str | os.PathLike[str]) -> list[str]:
         problems += [problem for problem in wrong if problem not in problems]
         if reader and not wrong:
             problems += _verify_numbers(reader.shards[number], moments)
-    # Of changed or missing latents the statistics differ: that says nothing new.
+    # If shards are changed or missing, wrong statistics are no news.
     return problems + (_verify_statistics(directory, reader, moments) if reader and not problems else [])
 
 
@@ -68,12 +68,12 @@ def _verify_file(path: Path, line: ShardLine) -> list[str]:
     except InputError as error:
         return [str(error)]
     if count != line.count:
-        return [f"{path} has {count} images, the manifest says {line.count}"]
-    return [] if sha256(path) == line.sha256 else [f"{path} was changed: its checksum is not the manifest's"]
+        return [f"{path} has {count} images, but the manifest lists {line.count}"]
+    return [] if sha256(path) == line.sha256 else [f"{path} was changed: its checksum differs from the manifest"]
 
 
 def _verify_numbers(shard: Shard, moments: Mapping[str, ChannelMoments]) -> list[str]:
-    """Take a shard's latents and features, a hundred rows at a time, into the moments of their keys."""
+    """Add the latents and features of a shard to the moments of their keys, 100 rows at a time."""
     problems, content = [], shard.bytes()
     for key in shard.entries:
         if not key.startswith(("latents", FEATURES)):
@@ -87,19 +87,19 @@ def _verify_numbers(shard: Shard, moments: Mapping[str, ChannelMoments]) -> list
 
 
 def _verify_statistics(directory: Path, reader: LatentReader, moments: Mapping[str, ChannelMoments]) -> list[str]:
-    """Compare with the mean and std over the latents and, where there are any, their mirrored twins."""
+    """Compare the manifest's mean and std with those of the latents and their mirrored copies, if any."""
     problems = []
     for group, key in reader.keys.items():
         found = moments[key]
-        for name, value, said in (
+        for name, value, listed in (
             ("mean", found.mean, reader.statistics.mean[group]),
             ("std", found.std, reader.statistics.std[group]),
         ):
-            wrong = (value - said).abs() > TOLERANCE * (found.std + value.abs())
+            wrong = (value - listed).abs() > TOLERANCE * (found.std + value.abs())
             if wrong.any():
                 at = int(wrong.nonzero()[0])
                 problems.append(
-                    f"{directory}: the manifest's {name} of {group!r} is not that of the latents: "
-                    f"{said[at]:.6g} for channel {at}, which has {value[at]:.6g}"
+                    f"{directory}: the manifest's {name} of {group!r} is wrong: "
+                    f"{listed[at]:.6g} for channel {at}, but the latents have {value[at]:.6g}"
                 )
     return problems

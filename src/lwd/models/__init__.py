@@ -1,4 +1,4 @@
-"""Velocities: LightningDiT, and exact ones for known distributions."""
+"""Velocities: LightningDiT, and exact velocities of known distributions."""
 
 from lwd.models.exact import Gaussian, GaussianMixture
 from lwd.models.lightningdit import SIZES, LightningDiT, LightningDiTConfig, parameter_count

@@ -1,4 +1,4 @@
-"""Exact velocities and loss surfaces for Gaussian data and mixtures: what a perfect network would say.
+"""Exact velocities and loss surfaces of Gaussian data and mixtures: the output of a perfect network.
 
 Data N(m, S), noise N(0, I), A = diag(t_g), B = diag(1 - t_g): z has mean A m and covariance A S A + B^2, the target
 u = data - noise has covariance S A - B with z, so E[u | z] = m + (S A - B)(A S A + B^2)^-1 (z - A m).
@@ -15,11 +15,11 @@ from lwd.groups import Layout
 
 
 class GaussianMixture:
-    """A mixture of Gaussians over the composite state, with class labels; satisfies the `Velocity` contract.
+    """A mixture of Gaussians over the composite state, with class labels; implements `Velocity`.
 
     means: (k, d), covariances: (k, d, d) with d = channels x positions, channels first; weights: (k,), uniform by
-    default; labels: (k,), the class of each component (default: all of class 0). Given a label the velocity is that
-    of the class; `null_label` stands for the whole mixture. All arithmetic is float64.
+    default; labels: (k,), the class of each component (default: all of class 0). A label selects the velocity of its
+    class; `null_label` selects the full mixture. All arithmetic is float64.
     """
 
     def __init__(
@@ -65,11 +65,11 @@ class GaussianMixture:
 
     @property
     def null_label(self) -> int:
-        """The label that means: any class."""
+        """The label that means "any class"."""
         return self.classes
 
     def draw(self, count: int, seed: int = 0) -> tuple[Tensor, Tensor]:
-        """`count` data points (count, c, *size) float64 and their labels (count,)."""
+        """Draw `count` data points (count, c, *size) float64 and their labels (count,)."""
         generator = torch.Generator().manual_seed(seed)
         component = torch.multinomial(self.weights, count, replacement=True, generator=generator)
         white = torch.randn(count, self.means.shape[1], dtype=torch.float64, generator=generator)
@@ -89,8 +89,8 @@ class GaussianMixture:
     def surfaces(self, times: Tensor, samples: int = 512) -> tuple[Tensor, Tensor]:
         """Component losses l_g(t) and energies n_g(t) = mean |v_g|^2 of the perfect network: (*b, n) -> two (*b, n).
 
-        They add up to mean |u_g|^2, whatever the times. In closed form when each class is one Gaussian; otherwise the
-        energies are averages over `samples` quasi-random points per component, the same at all times.
+        Their sum is mean |u_g|^2 at all times. In closed form if each class is one Gaussian; otherwise the energies are
+        averages over `samples` quasi-random points per component, the same at all times.
         """
         flat = times.reshape(-1, len(self.layout)).to(torch.float64)
         if len(set(self.labels.tolist())) == len(self.labels):
@@ -145,14 +145,12 @@ class GaussianMixture:
     def _flat(self, z: Tensor) -> Tensor:
         if z.numel() != len(z) * self.means.shape[1]:
             expected = (self.layout.channels, *self.size)
-            raise InputError(
-                f"these data have the shape {expected}, got a state {tuple(z.shape)}; pass size={self.size}"
-            )
+            raise InputError(f"these data have shape {expected}, got a state {tuple(z.shape)}; pass size={self.size}")
         return z.reshape(len(z), 1, -1).to(torch.float64)
 
     def _checked(self, label: Tensor) -> Tensor:
         if ((label < 0) | (label > self.null_label)).any():
-            raise InputError(f"labels lie in 0..{self.classes - 1}, or {self.null_label} for any class")
+            raise InputError(f"labels must be in 0..{self.classes - 1}, or {self.null_label} for any class")
         return label
 
     def _group_means(self, x: Tensor) -> Tensor:
@@ -160,7 +158,7 @@ class GaussianMixture:
 
 
 class Gaussian(GaussianMixture):
-    """One Gaussian N(mean, covariance): everything, the loss surfaces too, is in closed form."""
+    """One Gaussian N(mean, covariance); everything is in closed form, including the loss surfaces."""
 
     def __init__(
         self, layout: Layout, covariance: Tensor, mean: Tensor | None = None, size: Sequence[int] | None = None

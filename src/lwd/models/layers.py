@@ -1,4 +1,4 @@
-"""The pieces of LightningDiT: norms, attention with 2-D rotary embedding, gated MLPs, embedders, adaLN-zero blocks."""
+"""Layers of LightningDiT: norms, attention with 2-D rotary embedding, gated MLPs, embedders, adaLN-zero blocks."""
 
 import math
 
@@ -26,12 +26,12 @@ class RMSNorm(nn.Module):
 
 
 def make_norm(kind: str, width: int) -> nn.Module:
-    """ "rms" has a weight; "layer" is DiT's LayerNorm, which has no parameters."""
+    """Build a norm: "rms" has a weight; "layer" is DiT's LayerNorm, which has no parameters."""
     return RMSNorm(width) if kind == "rms" else nn.LayerNorm(width, eps=1e-6, elementwise_affine=False)
 
 
 class Attention(nn.Module):
-    """Multi-head self-attention with optional norm of queries and keys and optional rotary embedding."""
+    """Multi-head self-attention, optionally with normalised queries and keys and rotary embedding."""
 
     def __init__(self, width: int, heads: int, qk_norm: bool) -> None:
         super().__init__()
@@ -53,10 +53,10 @@ class Attention(nn.Module):
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn each pair (x_2i, x_2i+1) by its angle: (..., n, head) with (n, head / 2) tables.
+    """Rotate each pair (x_2i, x_2i+1) by its angle: (..., n, head) with (n, head / 2) tables.
 
-    The result holds all first coordinates, then all second ones. Attention only sees dot products, which do not
-    depend on the order of channels, and un-interleaving saves a copy.
+    The result has all first coordinates, then all second ones: attention uses only dot products, which do not depend
+    on the order of channels, and this saves a copy.
     """
     first, second = x[..., 0::2], x[..., 1::2]
     cos, sin = cos.to(x.dtype), sin.to(x.dtype)
@@ -77,12 +77,12 @@ class SwiGLU(nn.Module):
 
 
 class GELU(nn.Module):
-    """DiT's MLP: fc2(gelu_tanh(fc1(x)))."""
+    """DiT's MLP: fc2(gelu_tanh(fc1(x))); approximate="none" is the exact GELU."""
 
-    def __init__(self, width: int, hidden: int) -> None:
+    def __init__(self, width: int, hidden: int, approximate: str = "tanh") -> None:
         super().__init__()
         self.fc1 = nn.Linear(width, hidden)
-        self.act = nn.GELU(approximate="tanh")
+        self.act = nn.GELU(approximate)
         self.fc2 = nn.Linear(hidden, width)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -156,7 +156,7 @@ class PatchEmbedder(nn.Module):
         self.proj = nn.Conv2d(channels, width, patch, stride=patch)
 
     def forward(self, z: Tensor) -> Tensor:
-        if self.proj.kernel_size == (1, 1):  # a matrix product; convolutions are slow on CPUs
+        if self.proj.kernel_size == (1, 1):  # use a matrix product: convolutions are slow on CPUs
             return linear(z.flatten(2).transpose(1, 2), self.proj.weight.flatten(1), self.proj.bias)
         return self.proj(z).flatten(2).transpose(1, 2)
 
@@ -187,7 +187,7 @@ def position_table(height: int, width: int, channels: int) -> Tensor:
 
 
 def rotary_table(height: int, width: int, head: int) -> tuple[Tensor, Tensor]:
-    """Cosines and sines (height * width, head / 2): the first half of the pairs turns by row, the second by column."""
+    """Cosines and sines (height * width, head / 2): half of the pairs rotate by row, the other half by column."""
     quarter = head // 4
     omega = 1 / MAX_PERIOD ** (torch.arange(quarter, dtype=torch.float32) * 2 / (head // 2))
     by_row = torch.arange(height, dtype=torch.float32)[:, None, None] * omega

@@ -1,4 +1,4 @@
-"""LightningDiT with one clock per group: the paper's network, and its single-clock and DiT-style relatives."""
+"""LightningDiT with one clock per group: the paper's network, and its single-clock and DiT-style variants."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -34,7 +34,7 @@ SIZES = {  # depth, width, heads
 
 @dataclass(frozen=True)
 class LightningDiTConfig:
-    """What the network is made of. `grid` is the latent's height and width in training; others work too."""
+    """The network's architecture. `grid` is the height and width of the latents in training; others work too."""
 
     layout: Layout
     depth: int
@@ -55,7 +55,7 @@ class LightningDiTConfig:
     learned_sigma: bool = False
     """DiT and SiT predict twice the channels; the second half is not part of the velocity."""
     tap: int = 0
-    """After which block (1 = first) features are tapped for alignment; 0 = no tap and no projector."""
+    """The block (1 = first) whose output is used for alignment; 0 = no tap and no projector."""
     projector_width: int = 2048
     features: int = 768
 
@@ -64,26 +64,26 @@ class LightningDiTConfig:
         if not self.mlp_width:
             default = int(2 / 3 * 4 * self.width) if self.mlp == "swiglu" else 4 * self.width
             object.__setattr__(self, "mlp_width", default)
-        whole = ("depth", "width", "heads", "classes", "patch", "mlp_width", "projector_width", "features")
-        for name in whole:
+        counts = ("depth", "width", "heads", "classes", "patch", "mlp_width", "projector_width", "features")
+        for name in counts:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InputError(f"{name} must be a whole number >= 1, got {value!r}")
+                raise InputError(f"{name} must be an integer >= 1, got {value!r}")
         for name in ("null_row", "qk_norm", "rotary", "shift", "learned_sigma"):
             if not isinstance(getattr(self, name), bool):
                 raise InputError(f"{name} must be true or false, got {getattr(self, name)!r}")
         for name, allowed in (("norm", ("rms", "layer")), ("mlp", ("swiglu", "gelu"))):
             if getattr(self, name) not in allowed:
-                raise InputError(f"{name} is one of {', '.join(allowed)}, got {getattr(self, name)!r}")
+                raise InputError(f"{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}")
         if self.width % self.heads or (self.rotary and self.width // self.heads % 4) or self.width % 4:
             raise InputError(f"width {self.width} must be a multiple of 4 x heads ({self.heads})")
         if isinstance(self.tap, bool) or not isinstance(self.tap, int) or not 0 <= self.tap <= self.depth:
-            raise InputError(f"tap lies between 0 (none) and the depth {self.depth}, got {self.tap}")
+            raise InputError(f"tap must be between 0 (none) and the depth {self.depth}, got {self.tap}")
         self.tokens(*self.grid)
 
     @classmethod
     def of(cls, name: str, layout: Layout, **changes: Any) -> "LightningDiTConfig":
-        """A named size and patch, `LightningDiTConfig.of("XL/1", layout)`; keywords change single settings."""
+        """Build a named size and patch, `LightningDiTConfig.of("XL/1", layout)`; keywords change single settings."""
         size, _, patch = name.partition("/")
         if size not in SIZES or patch not in ("1", "2"):
             names = [f"{size}/{patch}" for size in SIZES for patch in (1, 2)]
@@ -92,9 +92,9 @@ class LightningDiTConfig:
         return cls(layout, **{"depth": depth, "width": width, "heads": heads, "patch": int(patch)} | changes)
 
     def tokens(self, height: int, width: int) -> tuple[int, int]:
-        """Rows and columns of tokens for a latent of this height and width."""
-        whole = all(isinstance(side, int) and not isinstance(side, bool) and side >= 1 for side in (height, width))
-        if not whole or height % self.patch or width % self.patch:
+        """Return the rows and columns of tokens for a latent of this height and width."""
+        valid = all(isinstance(side, int) and not isinstance(side, bool) and side >= 1 for side in (height, width))
+        if not valid or height % self.patch or width % self.patch:
             raise InputError(f"a latent of {height}x{width} cannot be cut into patches of {self.patch}")
         return height // self.patch, width // self.patch
 
@@ -117,15 +117,15 @@ class LightningDiTConfig:
         if not isinstance(groups, Mapping):
             raise InputError(f"layout must be an object such as {{'texture': 32, 'semantic': 16}}, got {groups!r}")
         if not isinstance(grid, (list, tuple)) or len(grid) != 2:
-            raise InputError(f"grid must be two whole numbers, got {grid!r}")
+            raise InputError(f"grid must be two integers, got {grid!r}")
         layout = Layout(tuple(Group(name, channels) for name, channels in groups.items()))
         return cls(**{**value, "layout": layout, "grid": tuple(grid)})
 
 
 class LightningDiT(nn.Module):
-    """Velocity of the composite latent: `model(z, times, label)`, zero at initialisation (adaLN-zero).
+    """Velocity of the composite latent: `model(z, times, label)`; zero at initialisation (adaLN-zero).
 
-    checkpoint: recompute blocks in the backward pass to save memory. compile: run through torch.compile.
+    checkpoint: recompute blocks in the backward pass to save memory. compile: use torch.compile.
     """
 
     def __init__(self, config: LightningDiTConfig, checkpoint: bool = False, compile: bool = False) -> None:
@@ -151,7 +151,7 @@ class LightningDiT(nn.Module):
 
     @property
     def null_label(self) -> int:
-        """The label that means: any class."""
+        """The label that means "any class"."""
         if not self.config.null_row:
             raise InputError("this network was trained without a null label; classifier-free guidance needs one")
         return self.config.classes
@@ -159,7 +159,7 @@ class LightningDiT(nn.Module):
     def forward(self, z: Tensor, times: Tensor, label: Tensor, features: bool = False) -> Any:
         """Velocity per unit local time; z (b, c, h, w), times (b, n), label (b,) -> (b, c, h, w).
 
-        features: also the projected features, as `with_features` (data-parallel wrappers only know `forward`).
+        features: also return the projected features, like `with_features` (data-parallel wrappers only call `forward`).
         """
         if features:
             return self.with_features(z, times, label)
@@ -167,7 +167,7 @@ class LightningDiT(nn.Module):
         return self._run(z, times, label)[0]
 
     def with_features(self, z: Tensor, times: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
-        """Velocity, and the projected features of block `tap` as a map (b, features, rows, columns)."""
+        """Return the velocity, and the projected features of block `tap` as a map (b, features, rows, columns)."""
         if self.repa_projector is None:
             raise InputError("this network has no feature tap; build it with tap=2 (the paper's block)")
         self._check(z, times, label)
@@ -176,15 +176,15 @@ class LightningDiT(nn.Module):
         return velocity, self.repa_projector(tokens).transpose(1, 2).unflatten(2, (rows, columns))
 
     def _run(self, z: Tensor, times: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
-        # The function is compiled, not a bound method: a deep copy (an EMA, say) must run its own weights.
+        # Compile the function, not a bound method: a deep copy (such as an EMA) must use its own weights.
         run = compiled_run() if self.compiled else LightningDiT.run
         return run(self, z.to(self.x_embedder.proj.weight.dtype), times, label, *self.tables(z))
 
     def run(
         self, z: Tensor, times: Tensor, label: Tensor, positions: Tensor, rotary: tuple[Tensor, Tensor] | None
     ) -> tuple[Tensor, Tensor]:
-        """The whole network on checked inputs: velocity, and the tokens after block `tap` (after the last if 0)."""
-        # In the parameters' dtype: under autocast the residual stream stays float32, as in the reference.
+        """Run the network on checked inputs: velocity, and the tokens after block `tap` (after the last block if 0)."""
+        # In the dtype of the parameters: under autocast the residual stream stays float32, as in the reference.
         x = self.x_embedder(z) + positions.to(self.x_embedder.proj.weight.dtype)
         # The reference concatenates the semantic clock first: the reverse of the channel order.
         order = reversed(list(enumerate(self.layout.names)))
@@ -205,7 +205,7 @@ class LightningDiT(nn.Module):
         key = (height, width, device)
         if key not in self._tables:
             rows, columns = self.config.tokens(height, width)
-            # Plain tensors whatever mode the first call runs in: inference tensors could not be trained with later.
+            # Not as inference tensors, even if the first call is in inference mode: training could not use them.
             with torch.inference_mode(False), torch.device("cpu"):
                 rotary = None
                 if self.config.rotary:
@@ -215,7 +215,7 @@ class LightningDiT(nn.Module):
         return self._tables[key]
 
     def initialize(self) -> None:
-        """The reference's initialisation: Xavier for linear maps, zero for modulations and the output."""
+        """Initialise like the reference: Xavier for linear layers, zero for modulations and the output."""
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
@@ -233,7 +233,7 @@ class LightningDiT(nn.Module):
         nn.init.zeros_(self.final_layer.linear.weight)
 
     def _clock_widths(self) -> list[int]:
-        """The conditioning's width shared out among the clocks: halves for two, as in the reference."""
+        """Divide the width of the conditioning among the clocks: halves for two, as in the reference."""
         each, rest = divmod(self.config.width, len(self.layout))
         return [each + (i < rest) for i in range(len(self.layout))]
 
@@ -245,7 +245,7 @@ class LightningDiT(nn.Module):
     def _check(self, z: Tensor, times: Tensor, label: Tensor) -> None:
         self.layout.check(z)
         if z.ndim != 4:
-            raise InputError(f"the network takes a state (b, c, h, w), got {tuple(z.shape)}")
+            raise InputError(f"the network needs a state (b, c, h, w), got {tuple(z.shape)}")
         if times.shape != (len(z), len(self.layout)) or label.shape != (len(z),):
             raise InputError(
                 f"a batch of {len(z)} needs times ({len(z)}, {len(self.layout)}) and label ({len(z)},), "
@@ -253,19 +253,19 @@ class LightningDiT(nn.Module):
             )
         rows = self.y_embedder.embedding_table.num_embeddings
         if label.is_floating_point() or label.is_complex():
-            raise InputError(f"labels are whole numbers, got {label.dtype}")
-        if label.device.type == "cpu" and ((label < 0) | (label >= rows)).any():  # elsewhere the look would wait
-            raise InputError(f"labels lie in 0..{rows - 1}, got {label.min()} to {label.max()}")
+            raise InputError(f"labels must be integers, got {label.dtype}")
+        if label.device.type == "cpu" and ((label < 0) | (label >= rows)).any():  # on a GPU this would synchronise
+            raise InputError(f"labels must be in 0..{rows - 1}, got {label.min()} to {label.max()}")
 
 
 @cache
 def compiled_run() -> Callable[..., tuple[Tensor, Tensor]]:
-    """The network's forward pass through torch.compile, shared by all networks."""
+    """Return the compiled forward pass, shared by all networks."""
     return torch.compile(LightningDiT.run)
 
 
 def clock_key(group: str) -> str:
-    """A group's name as a module's: torch reserves some words (keys, type, ...)."""
+    """Return the module name of a group's clock: torch reserves some names (keys, type, ...)."""
     return f"clock_{group}"
 
 
@@ -281,5 +281,5 @@ def _projector(config: LightningDiTConfig) -> nn.Sequential:
 
 
 def parameter_count(model: nn.Module) -> int:
-    """Trainable parameters."""
+    """Count the trainable parameters."""
     return sum(math.prod(p.shape) for p in model.parameters() if p.requires_grad)

@@ -8,14 +8,14 @@ from lwd.io.records import FileRecord, Record
 
 
 class TraceFile(FileRecord):
-    """trace.json: how rho moved."""
+    """trace.json: rho during the probe."""
 
     format: Literal["lwd.trace"] = "lwd.trace"
     version: Literal[1] = 1
     step: list[int]
-    """Steps at which rho was kept."""
+    """Steps at which rho was recorded."""
     rho: list[list[float]]
-    """rho at each of them, flattened."""
+    """rho at each of these steps, flattened."""
 
     what: ClassVar[str] = "a trace"
 
@@ -30,11 +30,13 @@ class SweepLine(Record):
     word: str
     """collapsed, converged or moving."""
     distance: float
-    """Distance to the family's extreme, in sup norm."""
+    """Distance to the extreme of the family, in sup norm."""
     moved: float | None
     """Movement over the last fifth of the steps."""
     departure: float
     """Distance from all groups running together."""
+    travelled: float | None = None
+    """Distance from where the curve started."""
 
 
 class SweepFile(FileRecord):
@@ -43,8 +45,30 @@ class SweepFile(FileRecord):
     format: Literal["lwd.sweep"] = "lwd.sweep"
     version: Literal[1] = 1
     weakest: Annotated[float | None, Field(alias="weakest stable lambda")]
-    """The smallest lambda whose curve did not collapse, and above which none did."""
+    """The smallest lambda at and above which no curve collapsed."""
     probes: list[SweepLine]
-    """One for each lambda, rising."""
+    """One for each lambda, increasing."""
 
     what: ClassVar[str] = "a sweep"
+
+
+class StartLine(Record):
+    """One start of a joint probe."""
+
+    start: float
+    """Where rho started."""
+    objective: float
+    """Flow loss plus lambda times kinetic energy on the batches after the last step."""
+
+
+class StartsFile(FileRecord):
+    """starts.json: joint probes from several starts."""
+
+    format: Literal["lwd.starts"] = "lwd.starts"
+    version: Literal[1] = 1
+    best: float
+    """The start whose curve was kept."""
+    starts: list[StartLine]
+    """All starts."""
+
+    what: ClassVar[str] = "a probe from several starts"

@@ -25,13 +25,13 @@ SCHEDULE = "schedule.json"
 
 @dataclass(frozen=True)
 class Probed:
-    """What a probe learned; `schedule`, `verdict` and `history` are None if it was interrupted before its end."""
+    """The result of a probe; `schedule`, `verdict` and `history` are None if it was interrupted."""
 
     outcome: Outcome
     schedule: Learnable | None = None
     verdict: Verdict | None = None
     history: tuple[list[int], Tensor] | None = None
-    """Steps, and the schedule's times at each of them: (steps, points, n)."""
+    """Steps, and the times of the schedule at each of them: (steps, points, n)."""
 
 
 def probe(
@@ -43,7 +43,7 @@ def probe(
 ) -> Probed:
     """Learn a schedule together with a temporary denoiser; writes schedule.json and trace.json. Run again to continue.
 
-    schedule: where rho starts, of any family; by default the configured Polynomial.
+    schedule: the initial schedule, of any family; by default the configured Polynomial.
 
     Example:
         >>> latents, labels = torch.randn(64, 6, 4, 4), torch.arange(64) % 2
@@ -57,12 +57,17 @@ def probe(
     options, devices = prepare(options, config)
     p, o = config.probe, config.objective
     if p.burn_in >= p.steps:
-        raise InputError(f"probe.burn_in {p.burn_in} leaves none of the {p.steps} steps to average over")
+        raise InputError(
+            f"probe.burn_in={p.burn_in} leaves none of the {p.steps} steps to average rho; lower it",
+            argument="probe.burn_in",
+        )
     config = probe_config(config)
     data = open_data(data, config)
     schedule = schedule or starting_schedule(data.layout.names, p.degree, p.start)
     schedule = schedule.to(devices.device)
-    objective = FlowObjective(data.layout, o.weights, o.reduction, o.weight_gradient, kinetic=p.kinetic)
+    objective = FlowObjective(
+        data.layout, o.weights, o.reduction, o.weight_gradient, p.kinetic, kinetic_average=o.kinetic_average
+    )
     rho = RhoProbe(schedule, p.rho_lr, p.burn_in)
     task = Task(options.network or build_network(config, data), objective, schedule, rho)
     outcome = Trainer(config, data, out, task, options).run()
@@ -71,31 +76,36 @@ def probe(
     frozen, verdict = rho.finish()
     if devices.main:
         about = {"by": "lwd probe", "method": "joint", "lambda": p.kinetic, "reduction": o.reduction}
-        about |= {"weights": objective.weights, "weight_gradient": o.weight_gradient, "steps": p.steps}
+        about |= {
+            "kinetic_average": o.kinetic_average,
+            "weights": objective.weights,
+            "weight_gradient": o.weight_gradient,
+            "steps": p.steps,
+        }
         about |= {"burn_in": p.burn_in, "start": p.start, "data": data.fingerprint, "seed": config.run.seed}
         about |= {"versions": versions(), "verdict": asdict(verdict) | {"text": str(verdict)}}
         _write(Path(out), frozen, rho, about)
-    devices.wait()  # the others may read what was just written
+    devices.wait()  # other processes may read these files
     return Probed(outcome, frozen, verdict, rho.curves())
 
 
 def probe_config(config: Config) -> Config:
-    """A training's configuration turned into a probe's: its length, and no auxiliary losses."""
-    quiet = {"cosine": 0.0, "align": 0.0}
+    """Turn the configuration of a training into that of a probe: probe.steps, and no auxiliary losses."""
+    flow_only = {"cosine": 0.0, "align": 0.0}
     return with_changes(
-        config, objective=quiet, network={"tap": 0}, run={"steps": config.probe.steps, "sample_every": 0}
+        config, objective=flow_only, network={"tap": 0}, run={"steps": config.probe.steps, "sample_every": 0}
     )
 
 
 def _write(out: Path, frozen: Learnable, rho: RhoProbe, about: Mapping[str, Any]) -> None:
-    """The schedule last: where it is, the probe is done."""
+    """Write trace.json, then schedule.json: if the schedule exists, the probe is done."""
     steps, rows = zip(*rho.trace, strict=True)
     TraceFile(step=list(steps), rho=list(rows)).write(out / "trace.json")
     save_schedule(frozen, out / SCHEDULE, about)
 
 
 def starting_schedule(groups: Sequence[str], degree: int, start: float) -> Polynomial:
-    """Where rho begins: at the identity, or `start` of the way to the collapsed curve."""
+    """Return the initial schedule: the identity, or a curve `start` of the way to the collapsed curve."""
     identity = Polynomial(groups=groups, degree=degree)
     if not start:
         return identity

@@ -1,4 +1,4 @@
-"""The surface probe: one denoiser at independent local times, and from it the loss surfaces for every lambda."""
+"""The surface probe: train one denoiser at independent local times, then tabulate its loss surfaces."""
 
 import copy
 import math
@@ -30,16 +30,16 @@ from lwd.training.train import Data, build_network, class_names, open_data, vers
 from lwd.training.trainer import Outcome, Trainer
 
 CALIBRATION = 32
-"""Samples that the scale of predicted errors is measured with."""
+"""Number of samples for measuring the scale of predicted errors."""
 
 
 def surface_probe(
     config: Config | str, data: Data, out: str | os.PathLike[str], options: RunOptions | None = None
 ) -> tuple[Outcome, SurfaceTable | None]:
-    """Train at t ~ U[0, 1]^n for probe.steps, then tabulate; writes surfaces.safetensors and .json. Run again to
-    continue.
+    """Train at t ~ U[0, 1]^n for probe.steps, then tabulate the surfaces. Run again to continue.
 
-    The network stays in checkpoints/ as a model that samples under any schedule. The table is None if interrupted.
+    Writes surfaces.safetensors and surfaces.json. The network stays in checkpoints/ and can sample under any schedule.
+    The table is None if the run was interrupted.
 
     Example:
         >>> latents, labels = torch.randn(64, 6, 4, 4), torch.arange(64) % 2
@@ -52,11 +52,11 @@ def surface_probe(
     config = load_config(config) if isinstance(config, str) else config
     options, devices = prepare(options, config)
     config = probe_config(config)
-    # A probe is short: an average over 10,000 steps would keep its start.
+    # A probe is short: an average over 10,000 steps would still contain the initial weights.
     config = with_changes(config, optimizer={"ema_warmup": True})
     data, p, o = open_data(data, config), config.probe, config.objective
     if len(data.layout) < 2:
-        raise InputError("a single group has no schedule to learn; the probe needs two groups or more")
+        raise InputError("a single group has no schedule to learn; a probe needs at least two groups")
     _check(p.points, p.samples, len(data))
     network = options.network or build_network(config, data)
     reader = copy.deepcopy(network).to(devices.device).eval()
@@ -77,7 +77,7 @@ def surface_probe(
 
 
 def _tabulate(out: Path, network: nn.Module, data: Latents, about: Mapping[str, Any], progress: Any) -> None:
-    """Surfaces of the newest averaged weights, and how far predicted errors are off."""
+    """Tabulate the surfaces of the newest averaged weights, and measure the scale of predicted errors."""
     device = next(network.parameters()).device
     network.load_state_dict(read_safetensors(locate(out) / "model.safetensors", str(device)))
     latents, labels = _held(data, about["samples"], about["seed"], device)
@@ -88,17 +88,18 @@ def _tabulate(out: Path, network: nn.Module, data: Latents, about: Mapping[str, 
 
 
 def table_size(points: int, groups: int) -> int:
-    """Pairs (or tuples) of local times at which surfaces are tabulated."""
+    """Number of points at which surfaces are tabulated."""
     return points**2 if groups == 2 else 32 * points + 2**groups
 
 
 def _check(points: int, samples: int, count: int) -> None:
-    """Before the training, not after it."""
+    """Check the settings of the table before training."""
     if points < 5:
-        raise InputError(f"probe.points is at least 5 along each clock, got {points}", argument="points")
+        raise InputError(f"probe.points must be at least 5 (along each clock), got {points}", argument="points")
     if not LEAST <= samples <= count:
         raise InputError(
-            f"probe.samples is between {LEAST} and the {count} images there are, got {samples}", argument="samples"
+            f"probe.samples must be between {LEAST} and the number of images ({count}), got {samples}",
+            argument="samples",
         )
 
 
@@ -113,10 +114,10 @@ def _is_there(out: Path, about: Mapping[str, Any]) -> bool:
 def calibrate(
     velocity: Velocity, table: SurfaceTable, labels: Tensor, size: Sequence[int], steps: int = 16
 ) -> dict[str, float]:
-    """How many times larger a sampler's real error is than `predicted_error` says, by order, under one clock for all.
+    """Measure the ratio of the real error of a sampler to `predicted_error`, by order, under the synchronous schedule.
 
-    The denoiser knows every schedule, so the prediction can be held against real samples once; euler for order 1,
-    heun for order 2, against eight times as many steps of heun.
+    The denoiser works under every schedule, so one comparison with real samples is enough: euler for order 1 and heun
+    for order 2, against heun with eight times as many steps.
     """
     surfaces = smooth(table)
     assert isinstance(surfaces, GridSurfaces)
@@ -132,30 +133,30 @@ def calibrate(
 
 
 def error_scale(provenance: Mapping[str, Any], order: int) -> float:
-    """The measured scale of predicted errors of this order; 1 where none was measured."""
+    """Return the measured scale of predicted errors of this order, or 1 if none was measured."""
     scales = provenance.get("error_scales")
     value = scales.get(str(order)) if isinstance(scales, Mapping) else None
     return float(value) if isinstance(value, (int, float)) and math.isfinite(value) and value > 0 else 1.0
 
 
 def _held(data: Latents, samples: int, seed: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """A batch of its own order, of the training images: a short probe has seen each of them a few times at most."""
+    """Draw training images in a separate order: a short probe has seen each of them at most a few times."""
     batch = data.batch(0, samples, mix(seed, 1) % 2**32, 0, 1, False)
     return batch.latents.to(device), batch.labels.to(device)
 
 
 def surface_settings(provenance: Mapping[str, Any]) -> tuple[dict[str, float], Reduction]:
-    """Weights and reduction that the probe was trained with, for objectives over its surfaces."""
+    """Return the weights and reduction of the probe, for objectives on its surfaces."""
     weights, reduction = provenance.get("weights", {}), provenance.get("reduction", "channels")
     good = isinstance(weights, Mapping) and all(isinstance(value, (int, float)) for value in weights.values())
     try:
         return {str(k): float(v) for k, v in weights.items()} if good else {}, cast(Reduction, reduction)
     except OverflowError as error:
-        raise InputError(f"the surfaces' weights are not numbers of ordinary size: {weights}") from error
+        raise InputError(f"the weights of the surfaces are too large: {weights}") from error
 
 
 def parse_weights(text: str | None, names: Sequence[str]) -> dict[str, float] | None:
-    """`semantic=2,texture=1` -> weights."""
+    """Parse weights such as `semantic=2,texture=1`."""
     if text is None:
         return None
     found = {}
@@ -166,5 +167,5 @@ def parse_weights(text: str | None, names: Sequence[str]) -> dict[str, float] | 
         except ValueError:
             equals = ""
         if not equals:
-            raise InputError(f"weights are written {names[-1]}=2, got {text!r}", argument="weights")
+            raise InputError(f"weights must be written as {names[-1]}=2, got {text!r}", argument="weights")
     return found

@@ -39,14 +39,14 @@ def sweep(
     options: RunOptions | None = None,
     on_probe: Callable[[float], OnStep | None] | None = None,
 ) -> tuple[list[SweepRow], bool]:
-    """A probe for each lambda (finished ones are kept); the rows, and whether all are finished."""
+    """Run a probe for each lambda, unless it is finished; returns the rows, and whether all probes are finished."""
     options, devices = prepare(options, config)
     data = open_data(data, config)
     out, rows = Path(out), list[SweepRow]()
     for kinetic in sorted(set(kinetics)):
         folder = out / f"lambda-{kinetic:g}"
         one = with_changes(config, probe={"kinetic": kinetic})
-        # The main process looks; the others must not see a directory in another state.
+        # Only the main process checks: others might see the directory in another state.
         if not devices.from_main(_is_done(folder, one, data.fingerprint) if devices.main else 0):
             on_step = on_probe(kinetic) if on_probe else options.on_step
             if not probe(one, data, folder, replace(options, on_step=on_step)).outcome.finished:
@@ -54,25 +54,33 @@ def sweep(
         schedule = load_schedule(folder / SCHEDULE)
         assert isinstance(schedule, Learnable)
         found = read_provenance(folder / SCHEDULE).get("verdict", {})
-        numbers = {key: found[key] for key in ("word", "distance", "moved", "departure") if key in found}
-        rows.append(SweepRow(kinetic, schedule, Verdict(**numbers) if len(numbers) == 4 else judge(schedule)))
+        numbers = {key: found[key] for key in ("word", "distance", "moved", "departure", "travelled") if key in found}
+        rows.append(SweepRow(kinetic, schedule, Verdict(**numbers) if len(numbers) >= 4 else judge(schedule)))
     if devices.main:
         _write(out, rows)
     return rows, True
 
 
 def weakest_stable(rows: Sequence[SweepRow]) -> float | None:
-    """The paper's rule: the smallest lambda whose curve did not collapse, and above which none did."""
+    """The paper's rule: the smallest lambda whose curve is stable, and above which none collapsed.
+
+    A curve that still moves is neither: it is passed over, and a smaller lambda may only follow if it has converged.
+    """
     stable = None
     for row in sorted(rows, key=lambda row: -row.kinetic):
         if row.verdict.word == "collapsed":
             break
-        stable = row.kinetic
+        stable = row.kinetic if row.verdict.word == "converged" else stable
     return stable
 
 
+def still_moving(rows: Sequence[SweepRow]) -> list[float]:
+    """lambdas whose curves have not settled."""
+    return [row.kinetic for row in rows if row.verdict.word == "moving"]
+
+
 def _is_done(folder: Path, config: Config, data: str) -> bool:
-    """Whether a probe is there; one of other data or settings is refused, not reused."""
+    """Whether a probe is finished; an error if it has other data or settings."""
     if not (folder / SCHEDULE).exists():
         return False
     about = RunFile.parse(read_json(folder / "run.json"), str(folder / "run.json"))

@@ -1,1 +1,1 @@
-"""Pictures of schedules and samples."""
+"""Figures, tables and the HTML report: schedules, runs, surfaces, samples, evaluations."""

@@ -1,4 +1,4 @@
-"""Evaluations drawn against training steps and against evaluations of the network."""
+"""Figures of evaluations over training steps and network evaluations."""
 
 from collections.abc import Mapping
 
@@ -11,11 +11,11 @@ from lwd.report.plots import COLOURS, new_figure
 
 
 def plot_comparison(evaluations: Mapping[str, Evaluation]) -> Figure:
-    """Each metric against training steps (left) and against evaluations per sample (right), with standard errors."""
+    """Draw each metric over training steps (left) and evaluations per sample (right), with standard errors."""
     shown = [name for name in ("fid", "sfid", "frechet", "precision", "recall") if _has(evaluations, name)]
     shown = shown or [name for name in TITLES if _has(evaluations, name)]
     if not shown:
-        raise InputError("the evaluations hold no metric to draw")
+        raise InputError("the evaluations have no metrics to draw")
     figure = new_figure(9.6, 2.8 * len(shown))
     axes = figure.subplots(len(shown), 2, squeeze=False)
     for row, name in zip(axes, shown, strict=True):

@@ -1,4 +1,4 @@
-"""The report of a demo as one HTML file that needs nothing else: no server, no network, no libraries."""
+"""The report of a demo as one self-contained HTML file: no server, no network, no libraries."""
 
 import json
 import math
@@ -14,11 +14,11 @@ from lwd.io.files import write_bytes
 FORMAT, VERSION = "lwd.report", 1
 PAGE = Path(__file__).parent / "page"
 ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
-"""Inside a script element no string may spell an end tag or open a comment; JSON has another way to write these."""
+"""JSON escapes for characters that could end a script element or open a comment in it."""
 
 
 class Kind(NamedTuple):
-    """What a value of the story must be, and the words for it."""
+    """A check of a value in the story, and a description of allowed values."""
 
     accepts: Callable[[Any], bool]
     words: str
@@ -89,11 +89,11 @@ SECTIONS: dict[str, Any] = {
     },
     "losses": {"runs": [{"name": TEXT, "step": [NUMBER], "value": [NUMBER]}], "y": TEXT, "caption": TEXT},
 }
-"""Sections that are left out of the page where the story has null, or nothing, for them."""
+"""Optional sections: the page leaves them out if they are null or missing in the story."""
 
 
 def render(story: Mapping[str, Any]) -> str:
-    """The page of a story (see `NEEDED` and `SECTIONS` for what it holds), as HTML."""
+    """Render a story (see `NEEDED` and `SECTIONS` for its contents) as an HTML page."""
     check_story(story)
     parts = {
         "style": (PAGE / "page.css").read_text("utf-8"),
@@ -105,25 +105,25 @@ def render(story: Mapping[str, Any]) -> str:
 
 
 def write_report(story: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
-    """Write the page of a story to `path`, whole or not at all."""
+    """Write the page of a story to `path`, atomically."""
     write_bytes(path, render(story).encode())
 
 
 def check_story(story: Mapping[str, Any]) -> None:
-    """Refuse a story that could not be drawn, with the place in it and what is allowed there."""
+    """Raise an error if a story is invalid; the message names the place and the allowed values."""
     for key in story:
         if key not in NEEDED and key not in SECTIONS:
-            raise InputError(f"a story has no {key!r}; {nearest(str(key), [*NEEDED, *SECTIONS])}")
+            raise InputError(f"there is no {key!r} in a story; {nearest(str(key), [*NEEDED, *SECTIONS])}")
     _check(story, NEEDED, "story")
     for name, shape in SECTIONS.items():
         if story.get(name) is not None:
             _check(story[name], shape, f"story.{name}")
     if (story["format"], story["version"]) != (FORMAT, VERSION):
         given = f"{story['format']!r} version {story['version']}"
-        raise InputError(f"the story's format is {given}, this lwd draws {FORMAT!r} version {VERSION}")
+        raise InputError(f"the format of the story is {given}, but this lwd needs {FORMAT!r} version {VERSION}")
     groups = story["groups"]
     if len(groups) != 2 or len(set(groups)) != 2 or story["lead_group"] not in groups:
-        raise InputError(f"a report is about two groups, one of them the lead; got {groups}, {story['lead_group']!r}")
+        raise InputError(f"a report needs two groups, one of them the lead; got {groups}, {story['lead_group']!r}")
     for section, key in (("curves", "schedules"), ("path", "points"), ("trajectory", "runs")):
         if story.get(section) is not None:
             _check_clocks(story[section], key, f"story.{section}", groups)
@@ -133,7 +133,7 @@ def check_story(story: Mapping[str, Any]) -> None:
         _check_surfaces(story["surfaces"], groups)
     if story.get("losses") is not None:
         if not story["losses"]["runs"]:
-            raise InputError("story.losses.runs is empty; write null for losses to leave the section out")
+            raise InputError("story.losses.runs is empty; set story.losses to null to leave the section out")
         for i, run in enumerate(story["losses"]["runs"]):
             _same_length(run["value"], run["step"], f"story.losses.runs[{i}].value", "step")
 
@@ -158,7 +158,7 @@ def _check(value: Any, shape: Any, where: str) -> None:
 
 
 def _check_clocks(section: Mapping[str, Any], key: str, where: str, groups: Sequence[str]) -> None:
-    """Every schedule has, for each group, a time for each tau."""
+    """Check that every schedule has a time of each group for each tau."""
     if not section[key]:
         raise InputError(f"{where}.{key} is empty; it needs at least one")
     for i, item in enumerate(section[key]):
@@ -187,7 +187,7 @@ def _check_surfaces(surfaces: Mapping[str, Any], groups: Sequence[str]) -> None:
 def _same_length(values: Sequence[Any], like: Sequence[Any], where: str, what: str) -> None:
     if len(values) != len(like) or not len(like):
         raise InputError(
-            f"{where} has {len(values)} values for {len(like)} of {what}; it needs as many, and at least one"
+            f"{where} has {len(values)} values for {len(like)} of {what}; the numbers must be equal and at least 1"
         )
 
 
@@ -197,7 +197,7 @@ def _brief(value: Any) -> str:
 
 
 def _embedded(story: Mapping[str, Any]) -> str:
-    """JSON that is harmless inside a script element; plain ASCII, so that no encoding can change it."""
+    """Encode a story as JSON that is safe inside a script element, in plain ASCII."""
     try:
         text = json.dumps(story, allow_nan=False, separators=(",", ":"))
     except (TypeError, ValueError) as error:

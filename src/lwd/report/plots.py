@@ -1,4 +1,4 @@
-"""Figures, drawn without any global matplotlib state."""
+"""Figures of schedules, drawn without global matplotlib state."""
 
 import io
 import os
@@ -24,7 +24,7 @@ IMAGE_KINDS = (".png", ".pdf", ".svg")
 
 
 def draw_clocks(axes: Axes, schedules: Mapping[str, Schedule], points: int = 401) -> None:
-    """Every group's local time over tau: a colour for each schedule, a line style for each group."""
+    """Draw the local time of every group over tau: one colour per schedule, one line style per group."""
     tau = torch.linspace(0, 1, points, dtype=torch.float64)
     groups = list(dict.fromkeys(name for schedule in schedules.values() for name in schedule.groups))
     for schedule, colour in zip(schedules.values(), _cycle(len(schedules)), strict=True):
@@ -32,7 +32,7 @@ def draw_clocks(axes: Axes, schedules: Mapping[str, Schedule], points: int = 401
         for i, name in enumerate(schedule.groups):
             style = STYLES[groups.index(name) % len(STYLES)]
             axes.plot(tau, times[:, i], style, color=colour, linewidth=1.6)
-    axes.set(xlabel="global time τ", ylabel="local time t", xlim=UNIT, ylim=UNIT, title="each group's clock")
+    axes.set(xlabel="global time τ", ylabel="local time t", xlim=UNIT, ylim=UNIT, title="clocks of the groups")
     axes.set_aspect("equal")
     handles = [Line2D([], [], color=colour, label=title) for title, colour in zip(schedules, COLOURS * 9, strict=False)]
     handles += [Line2D([], [], color="#555", linestyle=s, label=n) for n, s in zip(groups, STYLES * 9, strict=False)]
@@ -40,13 +40,13 @@ def draw_clocks(axes: Axes, schedules: Mapping[str, Schedule], points: int = 401
 
 
 def draw_paths(axes: Axes, schedules: Mapping[str, Schedule], lead: str | None = None, points: int = 401) -> None:
-    """Each group's time over the lead's: what the network sees, whatever the gauge."""
+    """Draw the time of each group over the time of the lead, which does not depend on the parametrisation."""
     tau = torch.linspace(0, 1, points, dtype=torch.float64)
     first = next(iter(schedules.values()))
     lead = lead or getattr(first, "lead", default_lead(first.groups))
     for (title, schedule), colour in zip(schedules.items(), _cycle(len(schedules)), strict=True):
         if lead not in schedule.groups:
-            raise InputError(f"{title} has no group {lead!r} to draw the others against")
+            raise InputError(f"{title} has no group {lead!r}, which leads in the first schedule; draw it separately")
         times = schedule.times(tau).detach()
         others = [name for name in schedule.groups if name != lead]
         for i, name in enumerate(others):
@@ -62,7 +62,7 @@ def draw_paths(axes: Axes, schedules: Mapping[str, Schedule], lead: str | None =
 
 
 def plot_schedules(schedules: Mapping[str, Schedule]) -> Figure:
-    """The clocks of several schedules over tau, and against the lead's time, side by side."""
+    """Draw the clocks of several schedules over tau, and over the time of the lead."""
     figure = new_figure(9.6, 4.8)
     clocks, paths = figure.subplots(1, 2)
     draw_clocks(clocks, schedules)
@@ -71,7 +71,7 @@ def plot_schedules(schedules: Mapping[str, Schedule]) -> Figure:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure with its own canvas (inches)."""
+    """Create an empty figure with its own canvas (size in inches)."""
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
@@ -81,7 +81,7 @@ def save_figure(figure: Figure, path: str | os.PathLike[str], dpi: int = 150) ->
     """Write the figure atomically; the suffix chooses PNG, PDF or SVG."""
     kind = Path(path).suffix.lower()
     if kind not in IMAGE_KINDS:
-        raise InputError(f"a picture's name ends in {', '.join(IMAGE_KINDS)}; got {str(path)!r}")
+        raise InputError(f"the name of a picture must end in {', '.join(IMAGE_KINDS)}; got {str(path)!r}")
     buffer = io.BytesIO()
     figure.savefig(buffer, format=kind[1:], dpi=dpi)
     write_bytes(path, buffer.getvalue())

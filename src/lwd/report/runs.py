@@ -1,4 +1,4 @@
-"""What a run did: its curves as a figure, its numbers as text."""
+"""Summary of a run: curves as a figure, numbers as text."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,7 +22,7 @@ HIDDEN = ("step", "steps", "skipped", "lr", "steps per second", "gradient norm")
 
 
 def plot_probe(schedule: Schedule, history: tuple[list[int], Tensor], run: Path, verdict: str) -> Figure:
-    """A probe in three panels: the frozen curve, how the curve moved, and the loss terms."""
+    """Draw a probe in three panels: the frozen curve, the movement of the curve, and the loss terms."""
     figure = new_figure(14.4, 4.8)
     clocks, movement, losses = figure.subplots(1, 3)
     draw_clocks(clocks, {"learned": schedule})
@@ -33,7 +33,7 @@ def plot_probe(schedule: Schedule, history: tuple[list[int], Tensor], run: Path,
 
 
 def draw_movement(axes: Axes, schedule: Schedule, history: tuple[list[int], Tensor]) -> None:
-    """The followers' curves at the kept steps, from dark (first) to light (last)."""
+    """Draw the curves of the followers at the recorded steps, from dark (first) to light (last)."""
     steps, curves = history
     lead = getattr(schedule, "lead", None)
     tau = [i / (curves.shape[1] - 1) for i in range(curves.shape[1])]
@@ -42,13 +42,13 @@ def draw_movement(axes: Axes, schedule: Schedule, history: tuple[list[int], Tens
         for g, name in enumerate(schedule.groups):
             if name != lead:
                 axes.plot(tau, curves[i, :, g], color=colormaps["viridis"](i / max(len(steps) - 1, 1)), linewidth=0.9)
-    title = f"the curve from step {steps[0]} (dark) to {steps[-1]} (light)" if steps else "no steps kept"
+    title = f"the curve from step {steps[0]} (dark) to {steps[-1]} (light)" if steps else "no steps recorded"
     axes.set(xlabel="global time τ", ylabel="local time t", xlim=UNIT, ylim=UNIT, title=title)
     axes.set_aspect("equal")
 
 
 def draw_metrics(axes: Axes, lines: Sequence[Mapping[str, Any]], names: Sequence[str] = ()) -> None:
-    """Loss terms over steps."""
+    """Draw loss terms over steps."""
     found = dict.fromkeys(key for line in lines for key in line if key not in HIDDEN)
     wanted = names or [name for name in found if "/" not in name or name.startswith(("flow", "kinetic"))]
     for name, colour in zip(wanted, COLOURS * 9, strict=False):
@@ -61,7 +61,7 @@ def draw_metrics(axes: Axes, lines: Sequence[Mapping[str, Any]], names: Sequence
 
 
 def plot_run(run: Path) -> Figure:
-    """Loss terms, gradient norm and speed of a run."""
+    """Draw loss terms, gradient norm and speed of a run."""
     lines = read_metrics(run / METRICS)
     if not lines:
         raise InputError(f"{run / METRICS} has no lines yet")
@@ -75,7 +75,7 @@ def plot_run(run: Path) -> Figure:
 
 
 def describe_run(run: Path) -> str:
-    """What a run is and where it stands, as text."""
+    """Describe the settings and progress of a run."""
     about = RunFile.parse(read_json(run / "run.json"), str(run / "run.json"))
     config, lines = config_from_dict(about.config), read_metrics(run / METRICS) if (run / METRICS).exists() else []
     saved = [path.name.lstrip("0") or "0" for path in candidates(run / "checkpoints")]

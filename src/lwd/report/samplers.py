@@ -1,4 +1,4 @@
-"""Error and quality of samplers against what they cost."""
+"""Error and quality of solvers against their cost."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,7 +11,7 @@ from lwd.sampling.benchmark import Trial, front
 def plot_samplers(
     trials: Sequence[Trial], chosen: Trial, tolerance: float, quality: Mapping[float, tuple[float, float]] | None = None
 ) -> Figure:
-    """Left: error over evaluations, a colour for each solver, a line style for each placement. Right: quality.
+    """Draw error over evaluations (left; one colour per solver, one line style per placement) and quality (right).
 
     quality: evaluations -> (Fréchet distance, standard error).
     """
@@ -28,18 +28,18 @@ def plot_samplers(
                 axes[0].plot(*zip(*line, strict=True), style, color=COLOURS[solvers.index(solver) % 8], label=label)
     axes[0].axhline(tolerance, color="#999", linewidth=0.8)
     axes[0].plot([chosen.nfe], [chosen.error], "*", color="#222", markersize=12, label=f"recommended: {chosen.options}")
-    axes[0].set(xscale="log", yscale="log", xlabel="evaluations per sample", ylabel="error / spread of the samples")
+    axes[0].set(xscale="log", yscale="log", xlabel="evaluations per sample", ylabel="error / std of the samples")
     axes[0].legend(fontsize=6, frameon=False)
     if quality:
         places = sorted(quality)
         values, errors = zip(*(quality[place] for place in places), strict=True)
         axes[1].errorbar(places, values, errors, fmt="o-", color=COLOURS[0])
         axes[1].set(xscale="log", xlabel="evaluations per sample", ylabel="Fréchet distance to the reference")
-        axes[1].set(title="the best setting of each cost")
+        axes[1].set(title="best setting at each cost")
     return figure
 
 
 def sampler_table(trials: Sequence[Trial]) -> str:
-    """The settings that no cheaper one beats."""
-    lines = [f"{'evaluations':>11}  {'error':>8}  settings of lwd sample"]
+    """List the settings that no cheaper setting beats."""
+    lines = [f"{'evaluations':>11}  {'error':>8}  options of lwd sample"]
     return "\n".join(lines + [f"{t.nfe:>11.4g}  {t.error:>8.2g}  {t.options}" for t in front(trials)])

@@ -1,4 +1,4 @@
-"""A contact sheet of latents: what is in a directory of shards, to look at."""
+"""Contact sheets: latents in a directory of shards, and samples of a model, as pictures."""
 
 import os
 from pathlib import Path
@@ -19,7 +19,7 @@ from lwd.sampling.pipeline import LWDPipeline
 
 
 def describe_shards(reader: LatentReader, provenance: dict[str, Any]) -> str:
-    """Counts, groups and the range of the statistics, as text."""
+    """Describe shards: counts, groups and the range of the statistics."""
     lines = [
         f"images:     {len(reader)} in {len(reader.shards)} shards, {reader.classes} classes",
         f"groups:     {reader.layout} on {reader.size[0]}x{reader.size[1]}" + (", mirrored" if reader.mirrored else ""),
@@ -39,19 +39,25 @@ def contact_sheet(
     count: int = 12,
     cell: int = 96,
 ) -> Image.Image:
-    """One column per image; rows: the image, each group's latent in colours by PCA, the reconstruction."""
+    """Draw one column per image; rows: the image, the latents of each group as PCA colours, the reconstruction."""
     chosen = np.linspace(0, len(reader) - 1, min(count, len(reader))).astype(np.int64)
     raw = reader.statistics.denormalize(reader.gather(chosen, np.zeros(len(chosen), bool)).latents, reader.layout)
     parts = reader.layout.split(raw)
     rows = [colours(part) for part in parts.values()]
     if source is not None:
         if len(source) != len(reader):
-            raise InputError(f"{source.name} has {len(source)} images, the shards {len(reader)}: not the same set")
+            raise InputError(
+                f"{source.name} has {len(source)} images, but the shards have {len(reader)}; pass the encoded images",
+                argument="images",
+            )
         rows.insert(0, np.stack([_square(source.image(int(i)), cell) for i in chosen]))
     if autoencoder is not None:
         first = next(iter(parts.values()))
         if autoencoder.channels != first.shape[1]:
-            raise InputError(f"the autoencoder has {autoencoder.channels} channels, the latents {first.shape[1]}")
+            raise InputError(
+                f"the autoencoder has {autoencoder.channels} channels, but the latents have {first.shape[1]}",
+                argument="texture",
+            )
         rows.append(to_uint8(autoencoder.decode(first)).numpy())
     strips = [np.concatenate([_square(picture, cell) for picture in row], axis=1) for row in rows]
     gap = np.full((4, strips[0].shape[1], 3), 255, np.uint8)
@@ -59,9 +65,9 @@ def contact_sheet(
 
 
 def colours(latents: Tensor, like: Tensor | None = None) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Three leading directions as red, green and blue: (b, c, h, w) -> (b, h, w, 3) uint8.
+    """Show the first three principal directions as red, green and blue: (b, c, h, w) -> (b, h, w, 3) uint8.
 
-    like: latents whose directions and range are used, so that pictures of several batches can be compared.
+    like: latents that define directions and range, so that pictures of several batches are comparable.
     """
     latents, like = latents.cpu(), latents.cpu() if like is None else like.cpu()
     channels = min(3, latents.shape[1])
@@ -80,7 +86,7 @@ def colours(latents: Tensor, like: Tensor | None = None) -> np.ndarray[Any, np.d
 def save_sheet(sheet: Image.Image, path: str | os.PathLike[str]) -> None:
     """Write a PNG atomically."""
     if Path(path).suffix.lower() != ".png":
-        raise InputError(f"a contact sheet's name ends in .png, got {str(path)!r}")
+        raise InputError(f"the name of a contact sheet must end in .png, got {str(path)!r}", argument="out")
     with atomic_file(path) as file:
         sheet.save(file, "PNG")
 
@@ -93,7 +99,10 @@ def _square(pixels: np.ndarray[Any, Any], cell: int) -> np.ndarray[Any, Any]:
 
 @torch.no_grad()
 def sample_sheet(pipe: LWDPipeline, count: int = 10, rows: int = 4, seed: int = 0, steps: int = 20) -> Image.Image:
-    """Samples of the first `count` classes, one column each, by `steps` Heun steps; latents in colours if undecoded."""
+    """Draw samples of the first `count` classes, one column each, with `steps` Heun steps.
+
+    Without an autoencoder, latents are shown as colours.
+    """
     labels = [column for _ in range(rows) for column in range(count)]
     solver = {"method": "heun", "steps": steps}
     result = pipe(labels, seed=seed, solver=solver)

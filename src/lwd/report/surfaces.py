@@ -28,9 +28,9 @@ from lwd.surfaces.table import SurfaceTable, grid_points, smooth
 def plot_surfaces(
     table: SurfaceTable, schedules: Mapping[str, Schedule] | None = None, objective: FlowObjective | None = None
 ) -> Figure:
-    """l_g (above), mean |v_g|^2 (below) and the flow loss's pull over the two clocks, with schedules drawn on top."""
+    """Draw l_g (top), mean |v_g|^2 (bottom) and the pull of the flow loss over two clocks, with schedules on top."""
     if len(table.layout) != 2:
-        raise InputError(f"heat maps are for two groups, these surfaces have {len(table.layout)}")
+        raise InputError(f"heat maps need two groups, but these surfaces have {len(table.layout)}")
     names = table.layout.names
     lead = names.index(default_lead(names))
     axis = torch.linspace(0, 1, 81, dtype=torch.float64)
@@ -40,7 +40,7 @@ def plot_surfaces(
     for row, (values, what) in zip(panels, ((losses, "loss"), (energies, "mean |v|²")), strict=True):
         for g, axes in enumerate(row[:2]):
             picture = values[:, g].reshape(81, 81)
-            # Rows of the picture are the follower's time.
+            # The vertical axis is the time of the follower.
             shown = picture if lead == 1 else picture.T
             image = axes.imshow(
                 shown.numpy(), origin="lower", extent=(0, 1, 0, 1), cmap="viridis", interpolation="bilinear"
@@ -59,7 +59,7 @@ def plot_surfaces(
 
 
 def draw_pull(axes: Axes, table: SurfaceTable, objective: FlowObjective, lead: int) -> None:
-    """Where the flow loss pulls the follower's time: up (red) or down (blue), for one rule of the gradient."""
+    """Draw the pull of the flow loss on the follower's time: up (red) or down (blue), for one weight_gradient."""
     axis = torch.linspace(0.02, 0.98, 81, dtype=torch.float64)
     values = pull(smooth(table), objective, grid_points(axis, 2), lead).detach().reshape(81, 81)
     shown = values if lead == 1 else values.T
@@ -86,10 +86,10 @@ def draw_curves(axes: Axes, schedules: Mapping[str, Schedule], lead: int) -> Non
 
 
 def plot_path(path: LambdaPath) -> Figure:
-    """Curves coloured by lambda; objective, its parts and the floor against lambda; the predicted error if there is."""
+    """Draw curves coloured by lambda; objective, its terms and the floor over lambda; the predicted error, if any."""
     points = [point for point in path.points if point.kinetic > 0]
     if not points:
-        raise InputError("a picture of the path needs a lambda > 0")
+        raise InputError("a figure of the path needs a lambda > 0", argument="lambdas")
     predicted = any(point.error is not None for point in points)
     figure = new_figure(14.4 if predicted else 9.8, 4.6)
     axes = figure.subplots(1, 3 if predicted else 2)
@@ -103,29 +103,31 @@ def plot_path(path: LambdaPath) -> Figure:
                 style = ":" if point.collapsed else "-"
                 axes[0].plot(tau, times[:, g], style, color=colormaps["viridis"](norm(point.kinetic)), linewidth=1.1)
     axes[0].set(xlabel=f"{lead} time = τ", ylabel="local time", xlim=UNIT, ylim=UNIT)
-    axes[0].set(title="best curve, dark = weak λ; dotted: collapsed")
+    axes[0].set(title="best curves (dark: small λ, dotted: collapsed)")
     places = [point.kinetic for point in points]
     axes[1].plot(places, [point.objective for point in points], color=COLOURS[0], label="objective")
     axes[1].plot(places, [point.flow for point in points], color=COLOURS[1], label="flow loss")
     if all(point.floor is not None for point in points):
         floors = [float(point.floor or 0.0) for point in points]
-        axes[1].plot(places, floors, "--", color="#333", linewidth=0.9, label="best of all paths")
+        axes[1].plot(places, floors, "--", color="#333", linewidth=0.9, label="best monotone path")
     twin = axes[1].twinx()
     twin.plot(places, [point.energy for point in points], color=COLOURS[2])
     twin.set_ylabel("kinetic energy", color=COLOURS[2])
-    axes[1].set(xscale="log", xlabel="λ", title="what λ buys and costs")
+    axes[1].set(xscale="log", xlabel="λ", title="objective and kinetic energy")
     _mark(axes[1], path)
     axes[1].legend(fontsize=7, frameon=False, loc="upper left")
     if predicted:
         axes[2].plot(places, [float(point.error or 0.0) for point in points], color=COLOURS[3])
-        axes[2].set(xscale="log", xlabel="λ", ylabel="predicted error of the sampler", title="the second rule")
+        axes[2].set(
+            xscale="log", xlabel="λ", ylabel="predicted error of the sampler", title="choice of λ by predicted error"
+        )
         if path.chosen is not None:
             axes[2].axvline(path.chosen.kinetic, color="#333", linestyle="--", linewidth=0.9)
     return figure
 
 
 def write_path(path: LambdaPath, out: str | os.PathLike[str], about: Mapping[str, Any]) -> None:
-    """path.json, path.png, and a schedule file for each rule: weakest.json, chosen.json."""
+    """Write path.json, path.png, and a schedule file for each rule: weakest.json, chosen.json."""
     points = [
         PathPoint(
             kinetic=p.kinetic,
@@ -139,14 +141,14 @@ def write_path(path: LambdaPath, out: str | os.PathLike[str], about: Mapping[str
     record = LambdaPathFile(threshold=path.threshold, points=points, **chosen, **about)
     save_figure(plot_path(path), Path(out) / "path.png")
     for name, point in rules.items():
-        (Path(out) / f"{name}.json").unlink(missing_ok=True)  # of an earlier path, which may have had one
+        (Path(out) / f"{name}.json").unlink(missing_ok=True)  # from an earlier path
         if point is not None:
             save_schedule(point.schedule, Path(out) / f"{name}.json", {**about, "lambda": point.kinetic, "rule": name})
     record.write(Path(out) / "path.json")
 
 
 def rule_of(settings: PathSettings) -> dict[str, Any]:
-    """How a lambda was chosen, for path.json."""
+    """Return the settings of the choice of lambda, for path.json."""
     return {name: getattr(settings, name) for name in ("steps", "tolerance", "order", "scale")}
 
 
@@ -160,7 +162,7 @@ def _mark(axes: Axes, path: LambdaPath) -> None:
 
 
 def path_table(path: LambdaPath) -> str:
-    """One line for each lambda."""
+    """Format the path as a table with one line per lambda."""
     predicted = any(point.error is not None for point in path.points)
     lines = [
         "    lambda  at 0.5  objective       flow     energy   above floor" + ("  predicted error" if predicted else "")

@@ -1,4 +1,4 @@
-"""Schedules as text: a table for people, a CSV for other programs."""
+"""Schedules as text: a table to read, and CSV for other programs."""
 
 import os
 from collections.abc import Mapping
@@ -14,9 +14,9 @@ from lwd.schedule.io import save_schedule
 
 
 def schedule_table(schedule: Schedule, points: int) -> tuple[list[str], list[list[float]]]:
-    """Column names and rows: tau, each group's time, each group's rate."""
+    """Return column names and rows: tau, the time of each group, the rate of each group."""
     if not 2 <= points <= 100_000:
-        raise InputError(f"a table has 2 to 100000 points, got {points}")
+        raise InputError(f"points must be 2 to 100000, got {points}", argument="points")
     tau = torch.linspace(0, 1, points, dtype=torch.float64)
     columns = [tau[:, None], schedule.times(tau).detach(), schedule.rates(tau).detach()]
     names = ["tau", *(f"t_{name}" for name in schedule.groups), *(f"rate_{name}" for name in schedule.groups)]
@@ -24,7 +24,7 @@ def schedule_table(schedule: Schedule, points: int) -> tuple[list[str], list[lis
 
 
 def describe_schedule(schedule: Schedule, points: int = 11, provenance: Mapping[str, Any] | None = None) -> str:
-    """The schedule's repr, how it was found, its breakpoints and a table of its clocks."""
+    """Describe a schedule: repr, breakpoints, provenance and a table of its clocks."""
     names, rows = schedule_table(schedule, points)
     widths = [max(len(name), 7) for name in names]
     kinks = ", ".join(f"{point:.4f}" for point in schedule.breakpoints) or "none"
@@ -49,7 +49,7 @@ def export_schedule(
     if kind == ".json":
         if points is not None:
             raise InputError(
-                "points has no effect on a .json schedule, which holds the curve itself", argument="points"
+                "points has no effect on a .json schedule, which stores the curve exactly", argument="points"
             )
         save_schedule(schedule, path, provenance)
     elif kind == ".csv":
@@ -57,4 +57,4 @@ def export_schedule(
         lines = [",".join(names), *(",".join(repr(value) for value in row) for row in rows)]
         write_bytes(path, ("\n".join(lines) + "\n").encode())
     else:
-        raise InputError(f"an export's name ends in .json or .csv, got {str(path)!r}")
+        raise InputError(f"the name of an export must end in .json or .csv, got {str(path)!r}", argument="out")

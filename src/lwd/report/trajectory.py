@@ -1,4 +1,4 @@
-"""The paper's Figure 1: what the groups look like along tau, beside the clocks that they follow."""
+"""The paper's Figure 1: the states of the groups along tau, and their clocks."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,28 +22,28 @@ MARKS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 def states_along(
     pipe: LWDPipeline, velocity: Velocity, seeds: Sequence[int], labels: Sequence[int], marks: Sequence[float] = MARKS
 ) -> dict[float, Tensor]:
-    """The state at each of `marks` (from 0 to 1), by dopri5 with a step size for each sample."""
-    c, found = pipe.checkpoint, dict[float, Tensor]()
+    """Return the state at each of `marks` (from 0 to 1), by dopri5 with one step size per sample."""
+    c, states = pipe.checkpoint, dict[float, Tensor]()
     kinks = field_breakpoints(velocity, c.schedule)
     wanted = sorted({*(mark for mark in marks if 0 < mark < 1), *kinks})
     device = next(c.velocity.parameters()).device
     field = flow_field(velocity, c.schedule, c.layout, torch.tensor(labels, device=device))
-    found[0.0] = seeded_noise(seeds, (c.layout.channels, *c.config.grid), device)
-    solve(field, found[0.0], adaptive="sample", breakpoints=wanted, watch=found.__setitem__)
-    return {mark: found[mark] for mark in sorted(marks)}
+    states[0.0] = seeded_noise(seeds, (c.layout.channels, *c.config.grid), device)
+    solve(field, states[0.0], adaptive="sample", breakpoints=wanted, watch=states.__setitem__)
+    return {mark: states[mark] for mark in sorted(marks)}
 
 
 def plot_trajectory(
     pipe: LWDPipeline, velocity: Velocity, seeds: Sequence[int], labels: Sequence[int], marks: Sequence[float] = MARKS
 ) -> Figure:
-    """For each seed: the decoded texture state and the other groups in colours at every mark, and the clocks."""
+    """Draw the decoded texture state and the other groups as colours at every mark, for each seed, and the clocks."""
     states = states_along(pipe, velocity, seeds, labels, marks)
     layout, schedule = pipe.checkpoint.layout, pipe.checkpoint.schedule
     rows: dict[str, list[Any]] = {f"{pipe.decoded}, decoded": [pipe.decode(z) for z in states.values()]}
     last = layout.split(states[max(states)])
     for name in layout.names:
         if name != pipe.decoded:
-            rows[f"{name}, in colours"] = [colours(layout.split(z)[name], last[name]) for z in states.values()]
+            rows[f"{name}, as colours"] = [colours(layout.split(z)[name], last[name]) for z in states.values()]
     height, count = len(rows) * len(seeds), len(states)
     figure = new_figure(1.25 * count + 4.6, max(3.9, 1.25 * height + 0.4))
     left, right = figure.subfigures(1, 2, width_ratios=(1.25 * count, 4.6), squeeze=False)[0]

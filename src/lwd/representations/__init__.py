@@ -1,1 +1,1 @@
-"""Where latents come from and go to: the texture autoencoder and per-channel statistics."""
+"""Encoders and decoders: texture autoencoders, semantic encoders and compressors, and how to fit them."""

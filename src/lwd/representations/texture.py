@@ -1,7 +1,7 @@
 """Texture autoencoders: images in [-1, 1] to latents and back.
 
-The published ones are diffusers' AutoencoderKL (with attention blocks at the lowest resolution it is the LDM
-autoencoder exactly). For small images there is one of ours, which a CPU can train: a transformer over patches.
+Published ones use diffusers' AutoencoderKL (with attention blocks at the lowest resolution it equals the LDM
+autoencoder). For small images lwd has its own, a transformer over patches that a CPU can train.
 """
 
 import os
@@ -16,7 +16,7 @@ from torch.nn.functional import pixel_shuffle, pixel_unshuffle
 
 from lwd.assets import AUTOENCODERS
 from lwd.errors import InputError, import_extra
-from lwd.io.files import read_json
+from lwd.io.files import cache_dir, read_json
 from lwd.io.tensors import write_safetensors
 from lwd.representations.encoders import Origin
 from lwd.representations.formats import PatchAutoencoderFile, SemVAEConfig
@@ -24,14 +24,17 @@ from lwd.representations.semvae import SemVAE, SemVAELosses, load_weights
 
 
 def locate_autoencoder(name: str | os.PathLike[str]) -> Path:
-    """A directory, or the one that ships under this name."""
-    if str(name) in AUTOENCODERS and not Path(name, "config.json").is_file():
-        return AUTOENCODERS[str(name)]
-    return Path(name)
+    """Return a directory, or that of the shipped or fetched autoencoder with this name."""
+    if Path(name, "config.json").is_file():
+        return Path(name)
+    fetched = cache_dir() / "models" / Path(name).name
+    if Path(name).name == str(name) and (fetched / "config.json").is_file():
+        return fetched
+    return AUTOENCODERS.get(str(name), Path(name))
 
 
 class TextureAutoencoder(nn.Module, ABC):
-    """What every texture autoencoder can do; `load` reads any of them."""
+    """The interface of texture autoencoders; `load` reads any of them."""
 
     channels: int
     factor: int
@@ -39,27 +42,29 @@ class TextureAutoencoder(nn.Module, ABC):
 
     @abstractmethod
     def moments(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and log variance of the latents of images (b, 3, h, w) in [-1, 1]."""
+        """Return mean and log variance of the latents of images (b, 3, h, w) in [-1, 1]."""
 
     @abstractmethod
     def decode(self, latents: Tensor) -> Tensor:
-        """Images (b, 3, h, w), about in [-1, 1]."""
+        """Return images (b, 3, h, w), approximately in [-1, 1]."""
 
     @abstractmethod
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Write config.json and weights into an existing directory."""
 
     def encode(self, images: Tensor) -> Tensor:
-        """The latents' mean."""
+        """Return the mean of the latents."""
         return self.moments(images)[0]
 
     @staticmethod
     def load(directory: str | os.PathLike[str]) -> "TextureAutoencoder":
-        """Read a directory: ours, or anyone's in diffusers' form; or the shipped one by its name, `fashion`."""
+        """Read a directory of lwd or diffusers, or the shipped autoencoder `fashion`."""
         directory = locate_autoencoder(directory)
         path = directory / "config.json"
         if not path.is_file():
-            raise InputError(f"{directory} is not an autoencoder: it has no config.json")
+            raise InputError(
+                f"{directory} is not an autoencoder: it has no config.json; a published one is downloaded by lwd fetch"
+            )
         value = read_json(path)
         if isinstance(value, Mapping) and value.get("format") == PatchAutoencoderFile.format_name():
             return PatchAutoencoder.read(Path(directory))
@@ -94,28 +99,30 @@ class KLAutoencoder(TextureAutoencoder):
             )
         except (OSError, ValueError, RuntimeError, TypeError, KeyError, AttributeError, ArithmeticError) as error:
             reason = (str(error).splitlines() or [type(error).__name__])[0]
-            raise InputError(f"{directory} is not a whole AutoencoderKL ({reason})") from error
+            raise InputError(f"{directory} is not a complete AutoencoderKL ({reason})") from error
         missing = sorted(info["missing_keys"])
         if missing:
-            raise InputError(f"{directory} is not a whole AutoencoderKL: it lacks {', '.join(missing[:8])}")
+            raise InputError(f"{directory} is not a complete AutoencoderKL: it lacks {', '.join(missing[:8])}")
         return cls(kl.eval())
 
 
 class PatchAutoencoder(TextureAutoencoder):
-    """A small KL autoencoder for images of 28 to 64 px: a transformer over patches, all matrix products."""
+    """A small KL autoencoder for images of 28 to 64 px: a transformer over patches, without convolutions."""
 
     def __init__(self, vae: SemVAE, patch: int = 4) -> None:
         super().__init__()
         if vae.config.features != 3 * patch**2:
-            raise InputError(f"patches of {patch} px have {3 * patch**2} numbers, the network {vae.config.features}")
+            raise InputError(
+                f"patches of {patch} px have {3 * patch**2} values, but the network has {vae.config.features} features"
+            )
         self.vae, self.patch = vae, patch
         self.channels, self.factor = vae.channels, patch
 
     @classmethod
     def small(cls, channels: int = 16, patch: int = 4, width: int = 128, depth: int = 2) -> "PatchAutoencoder":
-        """Untrained, with heads of 32."""
+        """Build an untrained autoencoder with heads of width 32."""
         if patch < 1:
-            raise InputError(f"a patch has at least 1 pixel along each side, got {patch}")
+            raise InputError(f"a patch needs at least 1 pixel along each side, got {patch}")
         heads = max(1, width // 32)
         return cls(
             SemVAE(SemVAEConfig(features=3 * patch**2, channels=channels, width=width, depth=depth, heads=heads)), patch
@@ -133,7 +140,7 @@ class PatchAutoencoder(TextureAutoencoder):
         return pixel_shuffle(self.vae.decode(latents), self.patch)
 
     def losses(self, images: Tensor, noise: Tensor, kl: float) -> SemVAELosses:
-        """Squared error (pixels have one scale) + kl KL; noise: (b, c, h, w)."""
+        """Squared error + kl KL; noise: (b, c, h, w)."""
         return self.vae.losses(self._patches(images), noise, cosine=0.0, kl=kl)
 
     def save(self, directory: str | os.PathLike[str]) -> None:

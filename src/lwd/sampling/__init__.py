@@ -1,1 +1,1 @@
-"""Drawing samples from a trained model: pipelines, step placement, sample sets, solver benchmarks."""
+"""Sampling from a trained model: pipelines, step placement, sample sets, solver benchmarks."""

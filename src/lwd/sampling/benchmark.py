@@ -1,4 +1,4 @@
-"""Which solver, steps and placement a model needs: error and quality against evaluations of its network."""
+"""Compare solvers, steps and placements on a model: error and quality against network evaluations."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -24,7 +24,7 @@ RTOLS = (3e-1, 1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4)
 
 @dataclass(frozen=True)
 class Trial:
-    """One setting: what it cost per sample, and its error relative to the spread of the samples."""
+    """One setting: its cost per sample, and its error relative to the standard deviation of the samples."""
 
     solver: str
     placement: str
@@ -35,7 +35,7 @@ class Trial:
 
     @property
     def options(self) -> str:
-        """What to pass to `lwd sample`."""
+        """Options for `lwd sample`."""
         if self.steps is None:
             return f"--solver {self.solver} --rtol {self.rtol:g}"
         placed = "" if self.placement == UNIFORM else f" --placement {self.placement}"
@@ -48,9 +48,9 @@ def sampler_errors(
     optimise: Sequence[str] = OPTIMISE,
     progress: Callable[[int], object] | None = None,
 ) -> list[Trial]:
-    """Every solver and placement at every budget of evaluations, and dopri5 at several tolerances.
+    """Measure every solver and placement at every budget of evaluations, and dopri5 at several tolerances.
 
-    Placements by group are tried for groups whose clock is not tau itself; optimised ones for the solvers named.
+    Placements by group are tried for groups whose clock differs from tau; optimised ones for the solvers in `optimise`.
     """
     truth = flow.truth()
     trials: list[Trial] = []
@@ -58,7 +58,7 @@ def sampler_errors(
         try:
             grid = place(placement, steps, solver, flow)
             solution = flow.solve(method=solver, grid=grid)
-        except (SolveError, InputError):  # too few steps for the field, or for its kinks
+        except (SolveError, InputError):  # too few steps for the field or for its kinks
             continue
         finally:
             if progress is not None:
@@ -74,22 +74,22 @@ def sampler_errors(
 
 
 def trial_settings(flow: Flow, budgets: Sequence[int], optimise: Sequence[str]) -> list[tuple[str, str, int]]:
-    """(solver, placement, steps) of all trials with fixed steps."""
+    """Return (solver, placement, steps) of all fixed-step trials."""
     tau = torch.linspace(0, 1, 11, dtype=torch.float64)
     times = flow.schedule.times(tau).detach()
     moved = [
         name for i, name in enumerate(flow.schedule.groups) if not torch.allclose(times[:, i], tau, atol=1e-6, rtol=0)
     ]
-    starts = len(field_breakpoints(flow.velocity, flow.schedule)) + 1  # a multistep method asks once more there
-    found = []
+    starts = len(field_breakpoints(flow.velocity, flow.schedule)) + 1  # one more evaluation each, for multistep methods
+    settings = []
     for solver, stages in STAGES.items():
         placements = [UNIFORM, *moved, *([OPTIMISED] if solver in optimise else [])]
         for placement in placements:
             for budget in budgets:
                 steps = (budget - (starts if solver in MULTISTEP else 0)) // stages
                 if steps >= starts:
-                    found.append((solver, placement, steps))
-    return found
+                    settings.append((solver, placement, steps))
+    return settings
 
 
 def _error(z: Tensor, truth: Tensor) -> float:
@@ -97,7 +97,7 @@ def _error(z: Tensor, truth: Tensor) -> float:
 
 
 def front(trials: Sequence[Trial]) -> list[Trial]:
-    """The trials that no cheaper one beats, from cheap to dear."""
+    """Return the trials that no cheaper trial beats, from cheap to expensive."""
     best: list[Trial] = []
     for trial in sorted(trials, key=lambda t: (t.nfe, t.error)):
         if not best or trial.error < best[-1].error:
@@ -106,9 +106,9 @@ def front(trials: Sequence[Trial]) -> list[Trial]:
 
 
 def recommend(trials: Sequence[Trial], tolerance: float) -> Trial:
-    """The cheapest trial within the tolerance; if there is none, the most accurate."""
+    """Return the cheapest trial within the tolerance, or the most accurate if there is none."""
     if not trials:
-        raise InputError("no solver worked within the budgets; raise them")
+        raise InputError("no solver worked within the budgets; use larger ones", argument="budgets")
     good = [trial for trial in trials if trial.error <= tolerance]
     return min(good, key=lambda t: (t.nfe, t.error)) if good else min(trials, key=lambda t: t.error)
 
@@ -121,7 +121,7 @@ def write_benchmark(
     chosen: Trial,
     quality: Mapping[float, tuple[float, float]] | None = None,
 ) -> None:
-    """Write sampler.json: what was tried, what is recommended, and the distances that were measured."""
+    """Write sampler.json: all trials, the recommended one, and the measured distances."""
     record = BenchmarkFile(
         tolerance=tolerance,
         trials=[asdict(trial) for trial in trials],

@@ -1,4 +1,4 @@
-"""A flow to integrate: what step placement and solver benchmarks work on."""
+"""A flow to integrate, for step placement and solver benchmarks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,15 +28,15 @@ class Flow:
     dtype: torch.dtype = torch.float32
 
     def label(self, count: int) -> list[int]:
-        """One label for each of `count` samples."""
+        """Return one label for each of `count` samples."""
         return [self.labels[i % len(self.labels)] for i in range(count)]
 
     def solve(self, **options: Any) -> Solution:
-        """Sample with the seeds 0 to count - 1; options go to `lwd.sample`."""
+        """Sample with seeds 0 to count - 1; options are those of `lwd.sample`."""
         where: dict[str, Any] = {"size": self.size, "device": self.device, "dtype": self.dtype}
         seeds, labels = range(self.count), self.label(self.count)
         return sample(self.velocity, self.schedule, self.layout, seeds=seeds, labels=labels, **where, **options)
 
     def truth(self) -> Tensor:
-        """The final states to about 1e-6."""
+        """Return the final states, accurate to about 1e-6."""
         return self.solve(rtol=1e-6, atol=1e-8, adaptive="sample", max_nfe=100_000).z

@@ -9,13 +9,13 @@ class SampledModel(Record):
     """A model, guide or decoder behind a set of samples."""
 
     name: str = ""
-    """Where it was; moving it changes nothing."""
+    """Where it was; informative only."""
     digest: str = ""
     """Checksum of its files."""
     step: int | None = None
     """Training steps."""
     schedule: dict[str, Any] | None = None
-    """The schedule that was sampled under."""
+    """The schedule used for sampling."""
 
 
 class Evaluations(Record):
@@ -42,17 +42,17 @@ class SamplesFile(FileRecord):
     guide: SampledModel | None = None
     """The guide; empty for classifier-free guidance."""
     solver: dict[str, Any]
-    """The solver's options as they were used, with the times of placed steps."""
+    """Options of the solver, with the times of placed steps."""
     size: tuple[int, int]
     """Height and width of the images."""
     labels: list[int]
-    """Class of image 0, 1, ..."""
+    """Class of each image."""
     order: list[int]
     """Row r of the .npz is image order[r]."""
     nfe: Evaluations
     """Evaluations of the network per sample."""
     files: dict[str, str]
-    """SHA-256 of the files."""
+    """SHA-256 by file."""
     versions: dict[str, str]
     """Versions of lwd and torch."""
 
@@ -65,7 +65,7 @@ class BenchmarkFile(FileRecord):
     format: Literal["lwd.sampler_bench"] = "lwd.sampler_bench"
     version: Literal[1] = 1
     tolerance: float
-    """Error to stay below."""
+    """Largest allowed error."""
     model: SampledModel = SampledModel()
     """The model."""
     decoder: SampledModel | None = None
@@ -73,9 +73,9 @@ class BenchmarkFile(FileRecord):
     guide: SampledModel | None = None
     """The guide."""
     trials: list[dict[str, Any]]
-    """solver, placement, steps, rtol, nfe and error of each setting."""
+    """solver, placement, steps, rtol, nfe and error of each trial."""
     recommended: str
-    """Options of the recommended setting."""
+    """Options of `lwd sample` for the recommended trial."""
     quality: list[tuple[float, float, float]] | None = None
     """Evaluations, Fréchet distance and its standard error."""
 

@@ -1,4 +1,4 @@
-"""A model ready to draw: every sample is a function of its number, in whatever batch it is drawn."""
+"""A model ready to draw samples: each depends only on its number, not on the batch."""
 
 import os
 from collections.abc import Mapping
@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from lwd.checkpoints.formats import SamplingDefaults
 from lwd.compute.devices import choose_device, threads
 from lwd.errors import InputError
 from lwd.images.pictures import tile
@@ -26,21 +27,21 @@ from lwd.schedule.io import parse_schedule
 from lwd.solver import FIXED_METHODS
 
 ROWS = 8
-"""The network always sees a multiple of so many samples: see `lwd.sample`."""
-LOOK = 84
-"""Pixels that an image of a grid has at least, about."""
+"""Batches are padded to a multiple of this: see `lwd.sample`."""
+DISPLAY = 84
+"""Approximate minimum width of an image in a grid, in pixels."""
 
 
 @dataclass(frozen=True)
 class Generator:
-    """A model, its guide and the settings; `record` says for the manifest which files they were."""
+    """A model, its guide and the settings; `record` identifies their files in the manifest."""
 
     pipe: LWDPipeline
     settings: SampleSettings
     guide: Any = None
     record: Mapping[str, Any] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
-    """Where model, guide and decoder lie; moving them changes nothing."""
+    """Directories of model, guide and decoder; they do not affect the result."""
 
     def __post_init__(self) -> None:
         self.choice()
@@ -48,12 +49,12 @@ class Generator:
         self.noise()
 
     def check_decoder(self) -> None:
-        """Before a long job, not after it."""
+        """Raise an error if the model has no autoencoder; long jobs call this first."""
         if self.pipe.autoencoder is None:
             raise InputError("the model has no autoencoder (vae/) to decode with; pass one", argument="decoder")
 
     def flow(self) -> Flow:
-        """The flow itself, for step placement and solver benchmarks."""
+        """Return the flow, for step placement and solver benchmarks."""
         c, count, device = self.pipe.checkpoint, self.settings.count, self.device
         return Flow(self.velocity(), c.schedule, c.layout, c.config.grid, self.choice(), count, device)
 
@@ -61,11 +62,11 @@ class Generator:
         return self.pipe.guided(self.guide, self.settings.scale, self.settings.interval)
 
     def choice(self) -> list[int]:
-        """The classes that images cycle through."""
+        """Return the classes that images cycle through."""
         return self.pipe.check_labels(self.settings.labels or range(self.pipe.checkpoint.config.classes))
 
     def labels(self) -> list[int]:
-        """One label for each image."""
+        """Return one label for each image."""
         choice = self.choice()
         return [choice[i % len(choice)] for i in range(self.settings.count)]
 
@@ -104,10 +105,10 @@ class Generator:
         return next(self.pipe.checkpoint.velocity.parameters()).device
 
     def draw(self, low: int, high: int, solver: Mapping[str, Any]) -> tuple[Pixels, list[int]]:
-        """Images low to high - 1, and the evaluations that each of them took."""
+        """Draw images low to high - 1; returns pixels, and the number of evaluations of each image."""
         c, batch = self.pipe.checkpoint, self.settings.batch
         seeds, labels = range(self.settings.seed + low, self.settings.seed + high), self.labels()[low:high]
-        # Other devices choose their kernels by the batch's size in ways that we have not measured: always a full one.
+        # Other devices may choose kernels by batch size, so the batch is always full.
         rows = ROWS if self.device.type == "cpu" else max(batch, 1)
         place: dict[str, Any] = {"size": c.config.grid, "device": self.device, "rows": rows}
         draw = sampler_of(solver["method"])
@@ -119,14 +120,14 @@ class Generator:
 
 
 def draw_grid(generator: Generator) -> Image.Image:
-    """The first images (up to 64) as one picture, without any other file."""
+    """Draw the first images (up to 64) as one picture, without writing any file."""
     generator.check_decoder()
     with threads(generator.settings.threads):
         solver, count, size = generator.solver(), min(64, generator.settings.count), generator.settings.batch
         parts = [generator.draw(low, min(low + size, count), solver)[0] for low in range(0, count, size)]
         sheet = Image.fromarray(tile(np.concatenate(parts), generator.labels()))
-        # Small images are enlarged: the picture is for looking at.
-        factor = max(1, LOOK // parts[0].shape[2])
+        # Enlarge small images, so that they can be seen.
+        factor = max(1, DISPLAY // parts[0].shape[2])
         return sheet.resize((factor * sheet.width, factor * sheet.height), Image.Resampling.NEAREST)
 
 
@@ -139,9 +140,9 @@ def open_generator(
     schedule: str | None = None,
     other_schedule: bool = False,
 ) -> Generator:
-    """From names on the command line: a model, a guide's directory or `null`, a decoder's directory, a schedule.
+    """Load a model, a guide (a directory or `null`), a decoder and a schedule by their command-line names.
 
-    other_schedule: take the schedule even where the model was trained under another one.
+    other_schedule: allow a schedule that the model was not trained for.
     """
     if other_schedule and schedule is None:
         raise InputError("other_schedule has no effect without a schedule", argument="other_schedule")
@@ -161,15 +162,28 @@ def open_generator(
         about["guide"] = {}
         if guide != "null":
             weak, about["guide"], _ = _open(guide, where, schedule, other_schedule)
+    settings = with_defaults(settings, pipe.checkpoint.sampling, guide is not None)
     settings = settings.changed(labels=tuple(pipe.check_labels(settings.labels)))
     return Generator(pipe, settings, weak, about, names)
+
+
+def with_defaults(settings: SampleSettings, defaults: SamplingDefaults | None, guided: bool) -> SampleSettings:
+    """Settings that were not given come from the model's own defaults; a solver that was given keeps its own."""
+    if defaults is None:
+        return settings
+    given, found = settings.model_fields_set, defaults.model_fields_set
+    names = {"count"} | ({"scale", "interval"} if guided else set())
+    if not given & {"solver", "steps", "placement", "atol", "rtol"}:
+        names |= {"solver", "steps", "atol", "rtol"}
+    changes = {name: getattr(defaults, name) for name in (names & found) - given}
+    return settings.changed(**{name: value for name, value in changes.items() if value is not None})
 
 
 def _open(
     name: str | os.PathLike[str], device: torch.device, schedule: str | None, anyway: bool
 ) -> tuple[LWDPipeline, dict[str, Any], Path]:
-    """The model, what it is, and where its own decoder would be."""
-    directory = resolve(name)  # once: a run that is still training moves on
+    """Load a model; returns it, its record, and the path of its decoder."""
+    directory = resolve(name)  # once, because a run that is still training writes newer checkpoints
     pipe = LWDPipeline.from_pretrained(directory, device)
     if schedule is not None:
         curve = parse_schedule(schedule, pipe.checkpoint.layout.names)

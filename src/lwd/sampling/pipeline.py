@@ -1,4 +1,4 @@
-"""For people who only want images: load a model by directory or hub id, call it with class labels."""
+"""A pipeline for generating images: load a model by directory or hub id, and call it with class labels."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -14,9 +14,11 @@ from torch import Tensor
 
 from lwd.assets import MODELS
 from lwd.checkpoints.directory import Checkpoint, load, locate, write_into
+from lwd.checkpoints.published import PUBLISHED, PublishedNetwork
 from lwd.errors import InputError, import_extra, nearest
 from lwd.guidance import AutoGuidance, ClassifierFree, Interval, Scale
 from lwd.io.files import atomic_directory, write_bytes
+from lwd.io.hub import hub_error
 from lwd.path import Velocity
 from lwd.representations.texture import TextureAutoencoder, to_uint8
 from lwd.sampling.sde import SDESettings, sampler_of
@@ -28,7 +30,7 @@ Pixels = np.ndarray[Any, np.dtype[np.uint8]]
 
 @dataclass(frozen=True)
 class Images:
-    """What a call of the pipeline gives: pictures (None without an autoencoder), latents by group, and the cost."""
+    """The output of a pipeline: images (None without an autoencoder), latents by group, and the solver's solution."""
 
     images: list[Image.Image] | None
     latents: dict[str, Tensor]
@@ -36,7 +38,7 @@ class Images:
 
 
 class LWDPipeline:
-    """A checkpoint and, if it has one, the autoencoder that turns its texture latents into pixels."""
+    """A checkpoint and, optionally, the autoencoder that decodes its texture latents to pixels."""
 
     def __init__(self, checkpoint: Checkpoint, autoencoder: TextureAutoencoder | None = None) -> None:
         names = checkpoint.layout.names
@@ -45,7 +47,7 @@ class LWDPipeline:
             texture = checkpoint.layout.groups[checkpoint.layout.index(self.decoded)]
             if autoencoder.channels != texture.channels:
                 raise InputError(
-                    f"the autoencoder has {autoencoder.channels} latent channels, the group {texture.name!r} has "
+                    f"the autoencoder has {autoencoder.channels} latent channels, but the group {texture.name!r} has "
                     f"{texture.channels}"
                 )
         self.checkpoint, self.autoencoder = checkpoint, autoencoder
@@ -54,7 +56,7 @@ class LWDPipeline:
     def from_pretrained(
         cls, name: str | os.PathLike[str], device: torch.device | str = "cpu", dtype: torch.dtype | None = None
     ) -> "LWDPipeline":
-        """A checkpoint's or run's directory, `fashion` (ships with lwd), or a model of the hub, downloaded once."""
+        """Load a directory (checkpoint or run), `fashion` (ships with lwd), `sfd-xl` (`lwd fetch`), or a hub id."""
         directory = resolve(name)
         checkpoint = load(directory, device, dtype)
         vae = directory / AUTOENCODER
@@ -62,15 +64,15 @@ class LWDPipeline:
         return cls(checkpoint, autoencoder)
 
     def save_pretrained(self, directory: str | os.PathLike[str], replace: bool = False) -> None:
-        """Write the hub's layout: our checkpoint files, vae/ in diffusers' form, and a model card."""
-        with atomic_directory(directory, replace) as aside:
-            write_into(aside, self.checkpoint)
+        """Write a directory for the hub: the checkpoint, the autoencoder in vae/, and a model card."""
+        with atomic_directory(directory, replace) as folder:
+            write_into(folder, self.checkpoint)
             if self.autoencoder is not None:
-                self.autoencoder.save(aside / AUTOENCODER)
-            write_bytes(aside / "README.md", self.model_card().encode())
+                self.autoencoder.save(folder / AUTOENCODER)
+            write_bytes(folder / "README.md", self.model_card().encode())
 
     def model_card(self) -> str:
-        """A template to complete before publishing."""
+        """Return a template of a model card, to be completed before publishing."""
         config = self.checkpoint.config
         shape = f"{config.depth} blocks of {config.width}, {config.heads} heads, patch {config.patch}"
         return CARD.format(
@@ -93,7 +95,7 @@ class LWDPipeline:
         interval: Interval | None = None,
         size: Sequence[int] | None = None,
     ) -> Images:
-        """One image per label.
+        """Draw one image per label.
 
         seed: of the first image, the others follow (seed, seed + 1, ...); or one seed per image.
         solver: a method's name, or its settings: {"method": "heun", "steps": 25}; with noise along the way:
@@ -101,7 +103,7 @@ class LWDPipeline:
         guide: a weaker model (AutoGuidance) or "null" (classifier-free); needs a scale. size: of the latent grid.
         """
         labels = self.check_labels(class_labels)
-        first = _whole(seed)
+        first = _as_int(seed)
         seeds = list(seed) if first is None else range(first, first + len(labels))  # type: ignore[arg-type]
         settings = _solver_settings(solver)
         grid = self.checkpoint.config.grid if size is None else tuple(size)
@@ -120,34 +122,36 @@ class LWDPipeline:
         return Images(None if pixels is None else [Image.fromarray(one) for one in pixels], latents, solution)
 
     def check_labels(self, labels: Any) -> list[int]:
-        """Class labels (numbers or names) as numbers, all of them known to the model."""
+        """Convert class labels (numbers or names) to numbers, and check that the model knows them."""
         config = self.checkpoint.config
         last = config.classes if config.null_row else config.classes - 1
         if isinstance(labels, str) or not hasattr(labels, "__iter__"):
-            raise InputError(f"class_labels is a list such as [207], got {labels!r}")
+            raise InputError(f"class_labels must be a list such as [207], got {labels!r}")
         names = {name.lower(): number for number, name in enumerate(self.checkpoint.class_names)}
-        whole = [names.get(label.lower()) if isinstance(label, str) else _whole(label) for label in labels]
-        for label, given in zip(whole, labels, strict=True):
+        numbers = [names.get(label.lower()) if isinstance(label, str) else _as_int(label) for label in labels]
+        for label, given in zip(numbers, labels, strict=True):
             if isinstance(given, str) and label is None:
                 known = nearest(given, self.checkpoint.class_names) if names else "the model has no class names"
                 raise InputError(f"there is no class {given!r}; {known}", argument="labels")
             if label is None or not 0 <= label <= last:
                 null = f" ({config.classes} = any class)" if config.null_row else ""
-                raise InputError(f"class labels lie in 0..{config.classes - 1}{null}, got {given!r}", argument="labels")
-        return [label for label in whole if label is not None]
+                raise InputError(
+                    f"class labels must be in 0..{config.classes - 1}{null}, got {given!r}", argument="labels"
+                )
+        return [label for label in numbers if label is not None]
 
     def class_name(self, label: int) -> str:
-        """The name of a class, or its number where it has none."""
+        """Return the name of a class, or its number if it has none."""
         names = self.checkpoint.class_names
         return names[label] if label < len(names) else str(label)
 
     def guided(self, guide: Any, scale: Scale | None, interval: Interval | None) -> Velocity:
-        """The model's velocity, guided by a weaker model or, with guide="null", by itself without a label."""
+        """Return the velocity, guided by a weaker model or, with guide="null", by the model itself without a label."""
         main, layout = self.checkpoint.velocity, self.checkpoint.layout
         if guide is None:
             if scale is not None or interval is not None:
                 raise InputError(
-                    "scale and interval have no effect without a guide: a weak model, or null", argument="guide"
+                    "scale and interval have no effect without a guide (a weak model, or null)", argument="guide"
                 )
             return main
         if scale is None:
@@ -155,29 +159,32 @@ class LWDPipeline:
         if guide == "null":
             return ClassifierFree(main, main.null_label, scale, layout, interval)
         if isinstance(guide, str):
-            raise InputError(f"guide is a model or 'null', got {guide!r}; load it first with from_pretrained")
+            raise InputError(f"guide must be a model or 'null', got {guide!r}; load it first with from_pretrained")
         guide = guide.checkpoint if isinstance(guide, LWDPipeline) else guide
         if isinstance(guide, Checkpoint):
             if guide.layout != layout:
-                raise InputError(f"the guide has the groups {guide.layout}, the model {layout}")
+                raise InputError(f"the guide has the groups {guide.layout}, but the model has {layout}")
             if guide.config.classes != self.checkpoint.config.classes:
-                raise InputError(f"the guide has {guide.config.classes} classes, the model {main.config.classes}")
+                raise InputError(f"the guide has {guide.config.classes} classes, but the model {main.config.classes}")
             if guide.schedule != self.checkpoint.schedule and not guide.any_schedule:
-                raise InputError("the guide was trained under another schedule; main and guide must share their path")
+                raise InputError(
+                    "the guide was trained under another schedule; model and guide must have the same schedule",
+                    argument="guide",
+                )
             guide = guide.velocity
         return AutoGuidance(main, guide, scale, layout, interval)
 
     @torch.no_grad()
     def decode(self, z: Tensor) -> Pixels:
-        """States (b, c, h, w) to pixels (b, height, width, 3) uint8, by the texture autoencoder."""
+        """Decode states (b, c, h, w) to pixels (b, height, width, 3) uint8 with the texture autoencoder."""
         if self.autoencoder is None:
             raise InputError("the model has no autoencoder (vae/) to decode with; pass one", argument="decoder")
         pixels: Pixels = to_uint8(self.autoencoder.decode(self.checkpoint.latents(z)[self.decoded])).cpu().numpy()
         return pixels
 
 
-def _whole(value: Any) -> int | None:
-    """A Python, NumPy or torch whole number as int; None for anything else."""
+def _as_int(value: Any) -> int | None:
+    """Convert a Python, NumPy or torch integer to int; None for anything else."""
     try:
         return None if isinstance(value, bool) else index(value)
     except TypeError:
@@ -189,7 +196,7 @@ def _solver_settings(solver: Any) -> dict[str, Any]:
     if isinstance(solver, str):
         return {"method": solver}
     if not isinstance(solver, Mapping):
-        raise InputError(f"solver is a method's name or its settings, got {solver!r}")
+        raise InputError(f"solver must be the name of a method or its settings, got {solver!r}")
     for key in solver:
         if key not in known:
             raise InputError(f"a solver has no setting {key!r}; {nearest(str(key), sorted(known))}")
@@ -197,25 +204,22 @@ def _solver_settings(solver: Any) -> dict[str, Any]:
 
 
 def resolve(name: str | os.PathLike[str]) -> Path:
-    """The directory of a checkpoint: itself, the newest of a run, one that ships, or one of the hub."""
+    """Return the directory of a checkpoint: a path, the newest of a run, a shipped, fetched or downloaded model."""
     if str(name) in MODELS and not (locate(name) / "config.json").is_file():
         return MODELS[str(name)]
-    return locate(name) if Path(name).is_dir() else _downloaded(str(name))
+    return locate(name) if Path(name).is_dir() or str(name) in PUBLISHED else _downloaded(str(name))
 
 
 def _downloaded(name: str) -> Path:
     if name.count("/") != 1 or name.startswith((".", "/", "~")):
-        known = ", ".join(MODELS)
-        raise InputError(
-            f"{name} is neither a directory, nor a model that ships with lwd ({known}), nor a hub id (owner/name)"
-        )
+        known = nearest(name, [*MODELS, *(n for n, one in PUBLISHED.items() if isinstance(one, PublishedNetwork))])
+        raise InputError(f"{name} is neither a directory, nor a model by name, nor a hub id (owner/name); {known}")
     hub = import_extra("huggingface_hub", "hub", f"downloading {name}")
     patterns = ["*.json", "*.safetensors", f"{AUTOENCODER}/*"]
     try:
         return Path(hub.snapshot_download(name, allow_patterns=patterns))
-    except (OSError, ValueError, RuntimeError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(f"{name} is not a directory here and could not be downloaded ({reason})") from error
+    except Exception as error:  # see lwd.io.hub
+        raise hub_error(error, f"{name} is not a local directory and could not be downloaded") from error
 
 
 CARD = """---
@@ -238,8 +242,8 @@ Class-conditional latent diffusion with one clock per representation, after *Lea
 | schedule | `{schedule}` |
 | decoder | {decoder} |
 
-Describe before publishing: training data and its licence, encoders and what they were trained on, training
-steps, FID with its protocol, intended use and limits.
+Add before publishing: training data and its licence, encoders and their training data, training steps, FID with its
+protocol, intended use and limitations.
 
 ```python
 from lwd import LWDPipeline

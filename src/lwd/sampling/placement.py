@@ -20,7 +20,7 @@ from lwd.solver.fixed import ORDERS
 
 CALIBRATION = 32
 FIRST_SEED = 2**62
-"""Calibration noise is nobody's sample."""
+"""Seeds of the calibration batch; no sample uses them."""
 
 
 def placements(schedule: Schedule) -> tuple[str, ...]:
@@ -113,9 +113,9 @@ def optimised(
     starts: Sequence[tuple[float, ...]] = (),
     budget: int = 800,
 ) -> tuple[float, ...]:
-    """The times with the smallest error at tau = 1 on the calibration batch z, by search from the best start.
+    """Search for the times with the smallest error at tau = 1 on the calibration batch z.
 
-    Starts are those given and the least sum of local errors; then one time after the other is moved while that helps,
+    Starts from the best of `starts` and `least_local_error`, then moves one time after another as long as that helps,
     for about `budget` evaluations of the field.
     """
     truth = solve(field, z, breakpoints=breakpoints, rtol=1e-6, atol=1e-8).z
@@ -130,8 +130,8 @@ def optimised(
         calls += solution.nfe
         return float((solution.z - truth).double().square().mean())
 
-    tried = [*starts, least_local_error(field, z, steps, ORDERS[method], breakpoints)]
-    lowest, best = min((error(grid), grid) for grid in tried)
+    initial = [*starts, least_local_error(field, z, steps, ORDERS[method], breakpoints)]
+    lowest, best = min((error(grid), grid) for grid in initial)
     reach = 0.3
     while reach > 0.02:
         before = lowest
@@ -146,7 +146,7 @@ def optimised(
 
 
 def _moves(grid: tuple[float, ...], i: int, reach: float) -> list[tuple[float, ...]]:
-    """The grid with its i-th time moved towards either neighbour."""
+    """Return the grid with its i-th time moved towards either neighbour."""
     return [(*grid[:i], grid[i] + reach * (near - grid[i]), *grid[i + 1 :]) for near in (grid[i - 1], grid[i + 1])]
 
 
@@ -154,23 +154,23 @@ def _moves(grid: tuple[float, ...], i: int, reach: float) -> list[tuple[float, .
 def least_local_error(
     field: Field, z: Tensor, steps: int, order: int, breakpoints: Sequence[float] = (), candidates: int = 128
 ) -> tuple[float, ...]:
-    """The `steps` steps among fine candidate times whose local errors add up to the least, by dynamic programming.
+    """Find the `steps` steps between candidate times with the smallest sum of local errors, by dynamic programming.
 
     The error of a step is that of Euler's rule (order 1) or of the trapezoidal rule (order 2 and more) along an
     accurate trajectory of z.
     """
     pieces = cut(breakpoints)
-    share_steps(steps, [piece.end - piece.start for piece in pieces])  # refuse too few
+    share_steps(steps, [piece.end - piece.start for piece in pieces])  # raises an error for too few steps
     fine = step_grid(max(candidates, 2 * steps), pieces)
     cost = _step_costs(field, z, fine, order)
     best = torch.full((len(fine) + 1,), torch.inf, dtype=torch.float64)
     best[0] = 0
-    came = []
+    origins = []
     for _ in range(steps):
         best, origin = (best[:, None] + cost).min(0)
-        came.append(origin)
+        origins.append(origin)
     path = [len(fine)]
-    for origin in reversed(came):
+    for origin in reversed(origins):
         path.append(int(origin[path[-1]]))
     times = _times(fine)
     return tuple(times[i] for i in reversed(path))
@@ -189,7 +189,7 @@ def _step_costs(field: Field, z: Tensor, fine: list[Piece], order: int) -> Tenso
         lefts.append(end)
     starts = torch.tensor([step.start for step in fine] + [1.0], dtype=torch.float64)
     pieces = torch.tensor([0, *(step.last != step.end for step in fine)]).cumsum(0)
-    # A candidate at a kink ends the piece before it and begins the next one.
+    # A candidate at a kink ends one piece and starts the next.
     ends_in = pieces - torch.tensor([0, *(step.last != step.end for step in fine)])
     cost = torch.full((count + 1, count + 1), torch.inf, dtype=torch.float64)
     ahead, after = torch.stack(states).flatten(1), torch.stack(lefts).flatten(1)

@@ -1,4 +1,4 @@
-"""A set of samples on disk: blocks by any number of processes, then PNGs, ADM's .npz, a grid and a manifest."""
+"""A set of samples on disk: blocks drawn by any number of processes, then PNGs, ADM's .npz, a grid and a manifest."""
 
 import hashlib
 import json
@@ -34,7 +34,7 @@ def generate(
     world: int = 1,
     progress: Callable[[int], object] | None = None,
 ) -> str:
-    """Draw this process's blocks that are not there yet; whoever completes the set puts it together."""
+    """Draw the missing blocks of this process; the process that completes the set assembles it."""
     generator.check_decoder()
     job = _Job(generator, Path(out))
     with threads(generator.settings.threads):
@@ -45,9 +45,9 @@ def generate(
                     job.draw(number, solver)
                 if progress is not None:
                     progress(len(job.rows(number)))
-    if not job.is_complete() and not job.put_together():
-        return f"rank {rank} of {world}: done; the set is put together when the other processes are"
-    job.sweep()
+    if not job.is_complete() and not job.assemble():
+        return f"rank {rank} of {world}: done; the set is assembled when all processes are done"
+    job.remove_leftovers()
     nfe = SamplesFile.read(job.out / MANIFEST).nfe
     span = "" if nfe.min == nfe.max else f" ({nfe.min} to {nfe.max})"
     return f"{job.out}: {generator.settings.count} samples, {nfe.mean:.4g} evaluations each{span}"
@@ -68,27 +68,27 @@ class _Job:
         return range(number * s.batch, min((number + 1) * s.batch, s.count))
 
     def part(self, number: int) -> Path:
-        """Written after a block's pixels; where it is, the block is done."""
+        """Path of a file that is written after the pixels of a block: if it exists, the block is done."""
         return self.out / PARTS / f"{number:05}.json"
 
     def pixels(self, number: int) -> Path:
         return self.out / PARTS / f"{number:05}.npy"
 
     def about(self) -> dict[str, Any]:
-        """What decides the result, as it is written down."""
+        """Return everything that affects the result."""
         g = self.generator
         settings = g.settings.to_dict()
         return {"settings": settings, "device": g.device.type, **g.record}
 
     def named(self) -> dict[str, Any]:
-        """The same with the names of the directories, which decide nothing."""
+        """Return the same with the names of directories, which do not affect the result."""
         about = self.about()
         for key, name in self.generator.names.items():
             about[key] = {"name": name, **about.get(key, {})}
         return about
 
     def is_complete(self) -> bool:
-        """Whether the manifest and what it names are there; one of other settings is refused."""
+        """Whether the manifest and all its files exist; an error if it has other settings."""
         if not (self.out / MANIFEST).exists():
             return False
         found = SamplesFile.read(self.out / MANIFEST)
@@ -96,13 +96,13 @@ class _Job:
         old = {key: _nameless(written.get(key)) for key in self.about()}
         if changed := changes(old, self.about()):
             raise InputError(
-                f"{self.out} holds samples of different settings ({'; '.join(changed)}); use another directory",
+                f"{self.out} has samples with different settings ({'; '.join(changed)}); use another directory",
                 argument="out",
             )
         return all((self.out / name).exists() for name in found.files)
 
-    def put_together(self) -> bool:
-        """Finish the set if all its blocks are there and no other process is at it."""
+    def assemble(self) -> bool:
+        """Finish the set if all blocks exist and no other process is doing it; returns whether it is finished."""
         if not all(self.part(number).exists() for number in range(self.blocks)):
             return False
         try:
@@ -118,16 +118,16 @@ class _Job:
         return self.out / PARTS / "plan.json"
 
     def plan(self) -> dict[str, Any]:
-        """The solver's options; decided once, so that every process and every continuation steps alike."""
-        begun = any((self.out / PARTS).glob("[0-9]*.json"))
-        if not begun and not self.plan_file.exists():
+        """Return the options of the solver; computed once, so that all processes and later runs use the same."""
+        started = any((self.out / PARTS).glob("[0-9]*.json"))
+        if not started and not self.plan_file.exists():
             for name in (GRID, ARRAYS, IMAGES):
                 if (self.out / name).exists():
                     raise InputError(
                         f"{self.out / name} is not part of this set; use another directory", argument="out"
                     )
-        keep_plan(self.plan_file, self.about(), begun)
-        # Named after the plan: times that were placed for other settings are not taken.
+        keep_plan(self.plan_file, self.about(), started)
+        # The name contains a hash of the plan, so that times placed for other settings are not used.
         key = hashlib.sha256(json.dumps(self.about(), sort_keys=True).encode()).hexdigest()[:8]
         solved = self.out / PARTS / f"solver-{key}.json"
         if not solved.exists():
@@ -146,7 +146,7 @@ class _Job:
         write_json(self.part(number), {"nfe": nfe})
 
     def finish(self) -> None:
-        """The files that need all blocks, and then the manifest."""
+        """Write the files that need all blocks, then the manifest."""
         g = self.generator
         parts = [np.load(self.pixels(number), mmap_mode="r") for number in range(self.blocks)]
         files = [GRID]
@@ -173,8 +173,8 @@ class _Job:
         )
         record.write(self.out / MANIFEST)
 
-    def sweep(self) -> None:
-        """Remove the blocks and what killed processes left under temporary names."""
+    def remove_leftovers(self) -> None:
+        """Remove the blocks, and temporary files that killed processes left behind."""
         shutil.rmtree(self.out / PARTS, ignore_errors=True)
         token = "[0-9a-f]" * 12
         patterns = [f".{name}.{token}" for name in (MANIFEST, ARRAYS, GRID, "probe")]
@@ -188,7 +188,7 @@ def _nameless(value: Any) -> Any:
 
 
 def _folder_digest(folder: Path, count: int) -> str:
-    whole = hashlib.sha256()
+    digest = hashlib.sha256()
     for i in range(count):
-        whole.update(f"{i} {sha256(folder / f'{i:06}.png')}\n".encode())
-    return whole.hexdigest()
+        digest.update(f"{i} {sha256(folder / f'{i:06}.png')}\n".encode())
+    return digest.hexdigest()

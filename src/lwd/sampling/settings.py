@@ -1,4 +1,4 @@
-"""Settings of sampling; importing them loads no torch."""
+"""Settings of sampling; importing them does not load torch."""
 
 from typing import Annotated, Literal
 
@@ -13,14 +13,14 @@ Kind = Literal["png", "npz"]
 
 
 class SampleSettings(Record):
-    """What to draw and how; on one kind of processor the same settings give the same bytes."""
+    """What to draw and how; equal settings give equal bytes on the same kind of processor."""
 
     count: Annotated[int, Field(ge=1)] = 64
     """Number of images."""
     seed: Annotated[int, Field(ge=0, lt=2**62)] = 0
     """Seed of image 0; image i has seed + i."""
     labels: tuple[int | str, ...] = ()
-    """Classes by number or name; images cycle through them. Empty: all classes."""
+    """Classes by number or name; images cycle through them. Empty = all classes."""
     solver: str = "dopri5"
     """Solver: dopri5, ab2, ab3, heun, midpoint, euler, rk4; with noise: euler-maruyama, sde-heun."""
     steps: int | None = None
@@ -38,11 +38,11 @@ class SampleSettings(Record):
     scale: float | dict[str, float] | None = None
     """Guidance scale, for all groups or by group; 1 = no guidance."""
     interval: tuple[float, float] | dict[str, tuple[float, float]] | None = None
-    """Local times at which guidance acts, for all groups or by group."""
+    """Local times with guidance, for all groups or by group."""
     kinds: Annotated[tuple[Kind, ...], Field(min_length=1)] = ("png", "npz")
     """Files to write."""
     batch: Annotated[int, Field(ge=1)] = 64
-    """Images at once."""
+    """Images per batch."""
     threads: Annotated[int, Field(ge=1)] = 2
     """CPU threads; they affect the last bits."""
 
@@ -68,15 +68,15 @@ class SampleSettings(Record):
 
 
 class BenchmarkSettings(Record):
-    """How solvers are compared on a model."""
+    """How to compare solvers on a model."""
 
     tolerance: Annotated[float, Field(gt=0)] = 0.02
-    """Error to stay below, as a share of the samples' spread."""
+    """Largest allowed error, relative to the standard deviation of the samples."""
     budgets: tuple[Annotated[int, Field(ge=1)], ...] = (4, 6, 8, 12, 16, 24, 32, 48)
-    """Evaluations of the network per sample to try."""
+    """Numbers of network evaluations per sample to try."""
     count: Annotated[int, Field(ge=1)] = 32
-    """Samples for the error."""
+    """Number of samples for the error."""
     samples: Annotated[int, Field(ge=1)] = 1000
-    """Images for each Fréchet distance."""
+    """Number of images for each Fréchet distance."""
     encoder: str = ""
     """Encoder for the Fréchet distance, instead of Inception."""

@@ -1,4 +1,4 @@
-"""The contract of a schedule: N local clocks t_g(tau) driven by one global time tau."""
+"""The interface of a schedule: N local clocks t_g(tau) driven by one global time tau."""
 
 from abc import ABC, abstractmethod
 from typing import Any
@@ -16,7 +16,7 @@ VERSION = 1
 class Schedule(ABC):
     """N non-decreasing functions t_g on [0, 1] with t_g(0) = 0 and t_g(1) = 1, one column per group.
 
-    All time arithmetic is float64, whatever the dtype of tau: the caller casts where the state needs it.
+    Times are always computed in float64, whatever the dtype of tau; the caller casts them to the dtype of the state.
     """
 
     groups: tuple[str, ...]
@@ -24,7 +24,7 @@ class Schedule(ABC):
     @property
     @abstractmethod
     def kind(self) -> str:
-        """The word that names this family in a schedule file."""
+        """The name of this family in a schedule file."""
 
     @property
     @abstractmethod
@@ -41,41 +41,41 @@ class Schedule(ABC):
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
-        """What the file holds besides format, version, kind and groups: data, never code."""
+        """Contents of the file besides format, version, kind and groups: data, never code."""
 
     def tau_of(self, group: str, t: Tensor | float) -> Tensor:
-        """The first tau at which `group` reaches local time t: (*b,) -> (*b,), differentiable in t and rho.
+        """Return the first tau at which `group` reaches local time t: (*b,) -> (*b,), differentiable in t and rho.
 
-        Where the clock stands still many tau share one t; this is the smallest of them.
+        Where a clock stands still, many values of tau share one t; this returns the smallest.
         """
         column = index_of(group, self.groups)
         t = as_time(t, "t")
         with torch.no_grad():
             tau = self._bisect(column, t)
-        # Implicit function theorem: d tau = (d t - d_rho t) / rate. The value stays the bisected one.
+        # Implicit function theorem: d tau = (d t - d_rho t) / rate. The value itself comes from the bisection.
         rate = self.rates(tau)[..., column].detach()
         step = (t - self.times(tau)[..., column]) / torch.where(rate > 0, rate, torch.inf)
         return tau + (step - step.detach())
 
     def _bisect(self, column: int, t: Tensor) -> Tensor:
         low, high = torch.zeros_like(t), torch.ones_like(t)
-        for _ in range(64):  # float64 on [0, 1] is exhausted: low and high end as neighbours
+        for _ in range(64):  # enough for float64 on [0, 1]: low and high become neighbours
             middle = (low + high) / 2
             reached = self.times(middle)[..., column] >= t
             low, high = torch.where(reached, low, middle), torch.where(reached, middle, high)
         return torch.where(t <= 0, torch.zeros_like(t), high)
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON form; `lwd.schedule_from_dict` is its inverse, to the bit."""
+        """Return the JSON form; `lwd.schedule_from_dict` is its exact inverse."""
         head = {"format": FORMAT, "version": VERSION, "kind": self.kind, "groups": list(self.groups)}
         return head | self.settings()
 
 
 def as_time(tau: Tensor | float, name: str = "tau") -> Tensor:
-    """tau as a float64 tensor; plain numbers are checked to lie in [0, 1]."""
+    """Return tau as a float64 tensor; plain numbers must be in [0, 1]."""
     if isinstance(tau, Tensor):
         return tau.to(torch.float64)
     tau = float(tau)
     if not 0 <= tau <= 1:
-        raise InputError(f"{name} lies in [0, 1] (0 = noise, 1 = data), got {tau}")
+        raise InputError(f"{name} must be in [0, 1] (0 = noise, 1 = data), got {tau}")
     return torch.tensor(tau, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Schedules that are given, not learned. All of them are piecewise linear, so one piece of arithmetic serves all."""
+"""Fixed schedules. All of them are piecewise linear and share one implementation."""
 
 import math
 from abc import abstractmethod
@@ -16,16 +16,16 @@ from lwd.groups import PAPER_GROUPS, check_names, default_lead, index_of
 from lwd.schedule.base import Schedule, as_time
 
 SPACING = 1e-9
-"""Knots closer than this are refused: their slopes would be noise."""
+"""Knots closer than this are rejected: their slopes would be rounding noise."""
 Knots = tuple[tuple[float, ...], tuple[tuple[float, ...], ...]]
 
 
 class Knotted(Schedule):
-    """A schedule that is linear between knots; a family only says where its knots are."""
+    """A schedule that is linear between knots; subclasses define only the knots."""
 
     @abstractmethod
     def knots(self) -> Knots:
-        """tau of the k knots, and for each group its k local times."""
+        """Return tau at the k knots, and the k local times of each group."""
 
     @cached_property
     def _table(self) -> tuple[Tensor, Tensor]:
@@ -50,7 +50,7 @@ class Knotted(Schedule):
     def _piece(self, tau: Tensor | float) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         tau = as_time(tau)
         knots, times = (table.to(tau.device) for table in self._table)
-        # right=True: at a knot the piece that begins there counts, so rates are right-continuous.
+        # right=True: a knot belongs to the piece that starts there, so rates are right-continuous.
         i = torch.searchsorted(knots[1:-1].contiguous(), tau.detach().contiguous(), right=True)
         return knots[i], knots[i + 1], times[i], times[i + 1], tau
 
@@ -82,7 +82,7 @@ class Offset(Knotted):
     delta: float
     groups: tuple[str, ...] = PAPER_GROUPS
     lead: str = ""
-    """The group that runs ahead; by default semantic, or the last."""
+    """The group that runs ahead; by default semantic, or the last group."""
     kind = "offset"
 
     def __post_init__(self) -> None:
@@ -93,7 +93,7 @@ class Offset(Knotted):
         if not SPACING < self.delta < 1 - SPACING:
             raise InputError(
                 f"Offset needs 0 < delta < 1, got {self.delta}; for no offset use Synchronous(), "
-                "for one group after the other Cascade()"
+                "for one group after another use Cascade()"
             )
 
     def knots(self) -> Knots:
@@ -110,7 +110,7 @@ class Offset(Knotted):
 
 @dataclass(frozen=True)
 class Cascade(Knotted):
-    """One group after the other, in `order` (by default the lead, then the others from the last): the extreme."""
+    """One group after another, in `order` (by default the lead, then the others from last to first)."""
 
     groups: tuple[str, ...] = PAPER_GROUPS
     order: tuple[str, ...] = ()
@@ -142,7 +142,7 @@ class PiecewiseLinear(Knotted):
     """Straight lines between given knots.
 
     `PiecewiseLinear(tau=(0, 0.5, 1), times={"texture": (0, 0.2, 1), "semantic": (0, 0.7, 1)})`;
-    `times` may also be one row per group with `groups` given beside it.
+    `times` may also be one row per group, with `groups` given separately.
     """
 
     tau: tuple[float, ...]
@@ -158,7 +158,7 @@ class PiecewiseLinear(Knotted):
     ) -> None:
         if isinstance(times, Mapping):
             if groups is not None and set(groups) != set(times):
-                raise InputError(f"the knots are for {', '.join(times)}, but groups are {', '.join(groups)}")
+                raise InputError(f"times are given for {', '.join(times)}, but groups are {', '.join(groups)}")
             groups = tuple(times) if groups is None else groups
             times = [times[name] for name in groups]
         names = check_names(PAPER_GROUPS if groups is None else tuple(groups))
@@ -189,7 +189,7 @@ class PiecewiseLinear(Knotted):
 
 
 def _number(value: Any, name: str) -> float:
-    """A finite float from a Python, NumPy or torch number."""
+    """Convert a Python, NumPy or torch number to a finite float."""
     try:
         number = float(value) if not isinstance(value, (bool, str, bytes)) else math.nan
     except (TypeError, ValueError, OverflowError, RuntimeError):
@@ -201,7 +201,7 @@ def _number(value: Any, name: str) -> float:
 
 def _check_knots(name: str, values: Sequence[float], strict: bool) -> None:
     if len(values) < 2 or values[0] != 0 or values[-1] != 1:
-        raise InputError(f"{name} must begin with 0 and end with 1, got {list(values)}")
+        raise InputError(f"{name} must start with 0 and end with 1, got {list(values)}")
     for low, high in pairwise(values):
         if high < low or (strict and high - low < SPACING):
             rule = "increase" if strict else "never decrease"

@@ -1,17 +1,15 @@
-"""The schedule file, one record for each kind."""
+"""The schedule file: one record per kind."""
 
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field
-
-from lwd.io.records import FileRecord
+from lwd.io.records import Field, FileRecord
 from lwd.schedule.base import Schedule
 from lwd.schedule.fixed import Cascade, Offset, PiecewiseLinear, Synchronous
 from lwd.schedule.learned import Bernstein, Polynomial
 
 
 class ScheduleFile(FileRecord):
-    """A schedule: data, never code. Floats read back bit for bit."""
+    """A schedule: data, never code. Floats round-trip bit for bit."""
 
     format: Literal["lwd.schedule"] = "lwd.schedule"
     version: Literal[1] = 1
@@ -20,12 +18,12 @@ class ScheduleFile(FileRecord):
     groups: list[str]
     """Group names in channel order."""
     provenance: dict[str, Any] = Field(default_factory=dict)
-    """How the schedule was found; does not change the curve."""
+    """How the schedule was found; does not affect the curve."""
 
     what: ClassVar[str] = "a schedule"
 
     def build(self) -> Schedule:
-        """The schedule itself; learned ones come back frozen."""
+        """Build the schedule; learned ones are frozen."""
         raise NotImplementedError
 
 
@@ -45,18 +43,18 @@ class OffsetFile(ScheduleFile):
     lead: str
     """The group that leads."""
     delta: float
-    """How far it is ahead, in (0, 1)."""
+    """How far ahead it runs, in (0, 1)."""
 
     def build(self) -> Schedule:
         return Offset(self.delta, tuple(self.groups), self.lead)
 
 
 class CascadeFile(ScheduleFile):
-    """One group after the other."""
+    """One group after another."""
 
     kind: Literal["cascade"] = "cascade"
     order: list[str]
-    """The groups in the order in which they run."""
+    """The groups in the order they run."""
 
     def build(self) -> Schedule:
         return Cascade(tuple(self.groups), tuple(self.order))
@@ -69,42 +67,41 @@ class PiecewiseLinearFile(ScheduleFile):
     tau: list[float]
     """Increasing knots from 0 to 1."""
     times: dict[str, list[float]]
-    """For each group its non-decreasing times at the knots."""
+    """The non-decreasing times of each group at the knots."""
 
     def build(self) -> Schedule:
         return PiecewiseLinear(self.tau, self.times, groups=self.groups)
 
 
-class PolynomialFile(ScheduleFile):
-    """The paper's family."""
+class LearnedFile(ScheduleFile):
+    """A learned curve."""
+
+    lead: str
+    """The group that leads."""
+    degree: int
+    """Degree of the family: the highest power of the rate, or the number of increments."""
+    rho: dict[str, list[float]]
+    """Parameters of each group that is not the lead."""
+
+
+class PolynomialFile(LearnedFile):
+    """The paper's family: degree + 1 parameters."""
 
     kind: Literal["polynomial"] = "polynomial"
-    lead: str
-    """The group that leads."""
-    degree: int
-    """M, the highest power of the rate."""
-    rho: dict[str, list[float]]
-    """M + 1 numbers for each group that is not the lead."""
 
     def build(self) -> Schedule:
-        return Polynomial(self.rho, groups=self.groups, lead=self.lead, degree=self.degree).freeze()
+        return Polynomial(self.rho, self.groups, self.lead, self.degree).freeze()
 
 
-class BernsteinFile(ScheduleFile):
-    """Bernstein curves."""
+class BernsteinFile(LearnedFile):
+    """Bernstein curves: as many parameters as increments."""
 
     kind: Literal["bernstein"] = "bernstein"
-    lead: str
-    """The group that leads."""
-    degree: int
-    """Number of increments."""
     convex: bool
     """Whether the increments grow."""
-    rho: dict[str, list[float]]
-    """As many numbers as increments for each group that is not the lead."""
 
     def build(self) -> Schedule:
-        return Bernstein(self.rho, groups=self.groups, lead=self.lead, degree=self.degree, convex=self.convex).freeze()
+        return Bernstein(self.rho, self.groups, self.lead, self.degree, self.convex).freeze()
 
 
 KINDS: dict[str, type[ScheduleFile]] = {

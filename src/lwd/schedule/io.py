@@ -1,4 +1,4 @@
-"""Schedules as JSON files and as short words on the command line."""
+"""Schedules as JSON files and as words on the command line."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +15,7 @@ from lwd.schedule.learned import Bernstein, Learnable, Polynomial
 
 
 def schedule_from_dict(value: Any, where: str = "the schedule") -> Schedule:
-    """The schedule that `to_dict` described, to the bit; learned ones come back frozen."""
+    """Build the schedule that `to_dict` described, bit for bit; learned ones are frozen."""
     kind = value.get("kind") if isinstance(value, Mapping) else None
     if isinstance(value, Mapping) and value.get("format") == ScheduleFile.format_name() and str(kind) not in KINDS:
         raise InputError(f"{where}: there is no kind of schedule {kind!r}; {nearest(str(kind), KINDS)}")
@@ -29,26 +29,26 @@ def schedule_from_dict(value: Any, where: str = "the schedule") -> Schedule:
 def save_schedule(
     schedule: Schedule, path: str | os.PathLike[str], provenance: Mapping[str, Any] | None = None
 ) -> None:
-    """Write `schedule` as JSON, atomically; `provenance` says how it was found and does not change it."""
+    """Write `schedule` as JSON, atomically; `provenance` records how it was found and does not affect it."""
     write_json(path, schedule.to_dict() | ({"provenance": dict(provenance)} if provenance else {}))
 
 
 def load_schedule(path: str | os.PathLike[str]) -> Schedule:
-    """Read a schedule file; an error names the file and the key."""
+    """Read a schedule file; errors name the file and the key."""
     return schedule_from_dict(read_json(path), str(path))
 
 
 def read_provenance(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """How the schedule in a file was found; empty for a word, or a file that does not say."""
+    """Return how the schedule in a file was found; empty for a word, or a file without provenance."""
     value = read_json(path) if _exists(path) else {}
     provenance = value.get("provenance", {}) if isinstance(value, Mapping) else {}
     return dict(provenance) if isinstance(provenance, Mapping) else {}
 
 
 def parse_schedule(text: str, groups: Sequence[str] | None = None, lead: str | None = None) -> Schedule:
-    """A schedule from a word (`offset:0.3`, `synchronous`, `cascade`, `polynomial`, `polynomial:6`) or a file's path.
+    """Build a schedule from a word (`offset:0.3`, `synchronous`, `cascade`, `polynomial`, `polynomial:6`) or a file.
 
-    groups and lead apply to words; a file brings its own, and is refused if it has other groups.
+    groups and lead apply to words; a file has its own, and is rejected if its groups differ.
     """
     word, _, argument = text.partition(":")
     if word in WORDS and (argument or not Path(text).is_file()):
@@ -57,21 +57,21 @@ def parse_schedule(text: str, groups: Sequence[str] | None = None, lead: str | N
     if not _exists(text):
         raise InputError(
             f"{text!r} is neither a file nor a schedule word; write offset:0.3, synchronous, cascade, "
-            "polynomial or the path of a schedule.json"
+            "polynomial or the path of a schedule file"
         )
     schedule = load_schedule(text)
     if groups is not None and tuple(groups) != schedule.groups:
-        raise InputError(f"{text} has the groups {', '.join(schedule.groups)}, but {', '.join(groups)} were asked for")
+        raise InputError(f"{text} has the groups {', '.join(schedule.groups)}, but {', '.join(groups)} were requested")
     if lead is not None and getattr(schedule, "lead", None) != lead:
         leads = getattr(schedule, "lead", "no group")
-        raise InputError(f"in {text} {leads} leads, but {lead!r} was asked for")
+        raise InputError(f"in {text} {leads} leads, but {lead!r} was requested")
     return schedule
 
 
 def _exists(path: str | os.PathLike[str]) -> bool:
     try:
         return Path(path).exists()
-    except OSError:  # a name that no file can have
+    except OSError:  # not a valid file name
         return False
 
 
@@ -95,7 +95,7 @@ def _word_polynomial(argument: str, groups: tuple[str, ...], lead: str | None) -
 
 
 def parse_family(text: str, groups: Sequence[str]) -> Learnable:
-    """A family of curves at its identity: `polynomial`, `bernstein` (convex), `monotone`, each with `:DEGREE`."""
+    """Build a family of curves at the identity: `polynomial`, `bernstein` (convex), `monotone`, each with `:DEGREE`."""
     word, _, argument = text.partition(":")
     families = ("polynomial", "bernstein", "monotone")
     if word not in families:

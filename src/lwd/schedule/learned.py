@@ -15,7 +15,7 @@ from lwd.schedule.base import Schedule, as_time
 
 MAX_DEGREE = 64
 IDENTITY_RHO = -6.0
-"""rho of every basic curve but the first at initialisation; softplus(-6) = 0.0025 puts t within 1.2e-3 of tau."""
+"""Initial rho of every basis curve except the first; softplus(-6) = 0.0025 puts t within 1.2e-3 of tau."""
 Rho = Tensor | Sequence[Sequence[float]] | Mapping[str, Sequence[float]]
 
 
@@ -24,7 +24,7 @@ class Learnable(nn.Module, Schedule):
 
     breakpoints: tuple[float, ...] = ()
     extra: ClassVar[int] = 0
-    """Numbers of rho in a row beyond the degree."""
+    """Length of a row of rho minus the degree."""
     rho: nn.Parameter
 
     def __init__(self, rho: Rho | None, groups: Sequence[str], lead: str | None, degree: int | None) -> None:
@@ -34,21 +34,21 @@ class Learnable(nn.Module, Schedule):
         index_of(self.lead, self.groups)
         least = 1 - self.extra
         if degree is not None and (type(degree) is not int or not least <= degree <= MAX_DEGREE):
-            raise InputError(f"degree is a whole number from {least} to {MAX_DEGREE}, got {degree!r}")
+            raise InputError(f"degree must be an integer from {least} to {MAX_DEGREE}, got {degree!r}")
         width = None if degree is None else degree + self.extra
         self.rho = nn.Parameter(read_rho(rho, self.followers, self._identity(width), width))
 
     @abstractmethod
     def _identity(self, width: int | None) -> list[float]:
-        """A row of rho whose curve is tau, or nearly; width None: of the default degree."""
+        """Return a row of rho whose curve is tau, or nearly; width None means the default degree."""
 
     @abstractmethod
     def shares(self) -> Tensor:
-        """Every follower's curve as a mixture of the family's basic curves: (n - 1, k), rows sum to 1."""
+        """Weights of each follower's curve over the basis curves of the family: (n - 1, k), rows sum to 1."""
 
     @abstractmethod
     def with_shares(self, shares: Tensor) -> Self:
-        """The family's curve with other shares (>= 0)."""
+        """Return the curve of this family with other shares (>= 0)."""
 
     @property
     def degree(self) -> int:
@@ -60,7 +60,7 @@ class Learnable(nn.Module, Schedule):
         return tuple(name for name in self.groups if name != self.lead)
 
     def freeze(self) -> Self:
-        """Stop learning: rho keeps its value and takes no gradient."""
+        """Stop learning: rho keeps its value and gets no gradient."""
         self.rho.requires_grad_(False)
         return self
 
@@ -69,21 +69,21 @@ class Learnable(nn.Module, Schedule):
         return not self.rho.requires_grad
 
     def extreme(self) -> Self:
-        """The family's edge, all weight on the last basic curve: a schedule without regulariser collapses onto it."""
+        """The edge of the family, all weight on the last basis curve: without a regulariser, curves collapse to it."""
         return self._pure(-1)
 
     def extremes(self) -> tuple[Self, ...]:
-        """All edges on which a curve may collapse."""
+        """All edges to which a curve may collapse."""
         return (self.extreme(),)
 
     def _pure(self, column: int) -> Self:
-        """All weight on one basic curve."""
+        """Return the curve with all weight on one basis curve."""
         shares = torch.zeros_like(self.rho.detach())
         shares[:, column] = 1.0
         return self.with_shares(shares).freeze()
 
     def at(self, rho: Tensor) -> Self:
-        """A frozen copy with another rho (of as many numbers)."""
+        """Return a frozen copy with another rho of the same size."""
         other = copy.deepcopy(self)
         with torch.no_grad():
             other.rho.copy_(rho.reshape(self.rho.shape))
@@ -101,7 +101,7 @@ class Learnable(nn.Module, Schedule):
         """Same family, groups and rho, bit for bit."""
         return isinstance(other, Learnable) and self.to_dict() == other.to_dict()
 
-    # By identity although == is by value: torch keeps modules in sets, and rho changes while it learns.
+    # By identity, although == compares values: torch keeps modules in sets, and rho changes during training.
     __hash__ = object.__hash__
 
     def __repr__(self) -> str:
@@ -111,11 +111,11 @@ class Learnable(nn.Module, Schedule):
 
 
 class Polynomial(Learnable):
-    """The paper's family: every follower's rate is a polynomial with non-negative terms.
+    """The paper's family: the rate of every follower is a polynomial with non-negative coefficients.
 
     rate(tau) = sum_m a_m tau^m / Z, a = softplus(rho), Z = sum_m a_m / (m + 1)  (Eq. fprime, fintegral).
     Convex, increasing and never ahead of the lead, for every rho. The degree is M, the highest power in the rate; the
-    curve itself reaches tau^(M + 1).
+    highest power in the curve is tau^(M + 1).
     """
 
     kind = "polynomial"
@@ -131,23 +131,23 @@ class Polynomial(Learnable):
         super().__init__(rho, groups, lead, degree)
 
     def _identity(self, width: int | None) -> list[float]:
-        # softplus(rho_0) = 1, all other powers near zero: t = tau up to 1.2e-3 for degree 4.
+        # softplus(rho_0) = 1, all other coefficients near zero: t = tau up to 1.2e-3 for degree 4.
         return [0.5413248546129181] + [IDENTITY_RHO] * ((width or 5) - 1)
 
     @classmethod
     def from_shares(
         cls, shares: Sequence[Sequence[float]], groups: Sequence[str] = PAPER_GROUPS, lead: str | None = None
     ) -> Self:
-        """The schedule with these `shares`, scaled to sum 1: `from_shares([[0, 0, 1]])` is texture at tau^3."""
+        """Build the schedule with these `shares`, scaled to sum 1: `from_shares([[0, 0, 1]])` has texture at tau^3."""
         value = torch.as_tensor(shares, dtype=torch.float64)
         if value.ndim != 2 or not (torch.isfinite(value) & (value >= 0)).all() or not (value.sum(-1) > 0).all():
-            raise InputError(f"shares are rows of numbers >= 0 that are not all 0, got {value.tolist()}")
+            raise InputError(f"shares must be rows of numbers >= 0 that are not all 0, got {value.tolist()}")
         a = value / value.sum(1, keepdim=True) * torch.arange(1, value.shape[1] + 1)
-        # softplus never reaches 0; at -60 a power's share is 1e-26.
+        # softplus never reaches 0; at -60 the share of a power is 1e-26.
         return cls(torch.where(a > 1e-26, torch.log(torch.expm1(a.clamp(min=1e-26))), -60.0), groups, lead)
 
     def shares(self) -> Tensor:
-        """How much of each follower's curve is tau^(m+1): a_m / ((m + 1) Z). (n - 1, M + 1)."""
+        """The weight of tau^(m+1) in each follower's curve: a_m / ((m + 1) Z). (n - 1, M + 1)."""
         return torch.softmax(log_softplus(self.rho) - self._powers(self.rho).log(), dim=1)
 
     def with_shares(self, shares: Tensor) -> Self:
@@ -155,8 +155,8 @@ class Polynomial(Learnable):
 
     def times(self, tau: Tensor | float) -> Tensor:
         tau = as_time(tau)
-        shares = self.shares().to(tau.device)  # a handful of numbers; the state may be on a GPU
-        # Divided by its own value at 1, so that t(1) = 1 and t <= tau hold to the last bit.
+        shares = self.shares().to(tau.device)  # a few numbers; the state may be on a GPU
+        # Divide by the value at 1, so that t(1) = 1 and t <= tau hold exactly.
         share_of_tau = _horner(shares, tau) / _horner(shares, torch.ones_like(tau))
         return self._with_lead(tau, tau[..., None] * share_of_tau)
 
@@ -170,11 +170,11 @@ class Polynomial(Learnable):
 
 
 class Bernstein(Learnable):
-    """A richer family: every follower's curve is a Bernstein polynomial whose control points rise.
+    """A richer family: every follower's curve is a Bernstein polynomial with increasing control points.
 
-    Its increments d_k >= 0 sum to 1. convex: they also grow, so that the curve is convex and never ahead of the lead;
-    otherwise any rising control points are allowed, and a group may run ahead. The increments are mixtures, with shares
-    softmax(rho), of one increment each, or of equal increments from one on.
+    Their increments d_k >= 0 sum to 1. With convex=True the increments also increase, so that the curve is convex and
+    never ahead of the lead; with convex=False a group may run ahead. Basis curve j, with share softmax(rho)_j, has the
+    single increment j (convex=False), or equal increments from j on (convex=True).
     """
 
     kind = "bernstein"
@@ -188,7 +188,7 @@ class Bernstein(Learnable):
         convex: bool = True,
     ) -> None:
         if not isinstance(convex, bool):
-            raise InputError(f"convex is true or false, got {convex!r}")
+            raise InputError(f"convex must be true or false, got {convex!r}")
         self.convex = convex
         super().__init__(rho, groups, lead, degree)
 
@@ -202,7 +202,7 @@ class Bernstein(Learnable):
         return type(self)(shares.clamp(min=1e-26).log(), self.groups, self.lead, convex=self.convex)
 
     def increments(self) -> Tensor:
-        """d_k of each follower, >= 0, rows sum to 1: (n - 1, degree)."""
+        """Increments d_k >= 0 of each follower; rows sum to 1: (n - 1, degree)."""
         shares = self.shares()
         if not self.convex:
             return shares
@@ -220,7 +220,7 @@ class Bernstein(Learnable):
         return self._with_lead(torch.ones_like(tau), self.degree * _casteljau(self.increments().to(tau.device), tau))
 
     def extremes(self) -> tuple[Self, ...]:
-        """Waiting to the end; and, where a group may run ahead, rising at once."""
+        """The curve that waits until the end; if a group may run ahead, also the curve that rises immediately."""
         return (self.extreme(),) if self.convex else (self.extreme(), self._pure(0))
 
     def settings(self) -> dict[str, Any]:
@@ -228,17 +228,17 @@ class Bernstein(Learnable):
 
 
 class RhoAverage:
-    """Algorithm 1's buffer as a running mean: rho after step s counts when s > burn_in."""
+    """The buffer of Algorithm 1 as a running mean: rho after step s counts if s > burn_in."""
 
     def __init__(self, burn_in: int) -> None:
         if burn_in < 0:
-            raise InputError(f"burn_in is a number of steps >= 0, got {burn_in}")
+            raise InputError(f"burn_in must be a number of steps >= 0, got {burn_in}")
         self.burn_in = burn_in
         self.count = 0
         self.mean: Tensor | None = None
 
     def update(self, step: int, schedule: Learnable) -> None:
-        """Take in rho as it is after `step` (the first step is 1)."""
+        """Add rho after `step` to the mean (the first step is 1)."""
         if step <= self.burn_in:
             return
         rho = schedule.rho.detach()
@@ -246,20 +246,20 @@ class RhoAverage:
         self.mean = rho.clone() if self.mean is None else self.mean + (rho - self.mean) / self.count
 
     def frozen(self, schedule: Learnable) -> Learnable:
-        """A frozen copy of `schedule` at the mean of rho (not the mean of the curves)."""
+        """Return a frozen copy of `schedule` at the mean of rho (not the mean of the curves)."""
         if self.mean is None:
-            raise InputError(f"no step after the burn-in of {self.burn_in} was seen; run longer or lower the burn-in")
+            raise InputError(f"there was no step after the burn-in of {self.burn_in}; run longer or lower the burn-in")
         return schedule.at(self.mean)
 
 
 def log_softplus(x: Tensor) -> Tensor:
-    """log(softplus(x)), which tends to x as x falls; softplus itself would underflow to 0."""
+    """log(softplus(x)), which approaches x for very negative x, where softplus itself underflows to 0."""
     return torch.where(x < -40, x, torch.log(softplus(x.clamp(min=-40))))
 
 
 def _horner(coefficients: Tensor, x: Tensor) -> Tensor:
     """sum_m coefficients[:, m] x^m: (k, M + 1), (*b,) -> (*b, k)."""
-    # Horner's rule rounds monotonically for non-negative coefficients, so the curve is monotone to the last bit.
+    # Horner's rule rounds monotonically for non-negative coefficients, so the curve is exactly monotone.
     value = coefficients[:, -1].expand(*x.shape, -1)
     for m in range(coefficients.shape[1] - 2, -1, -1):
         value = value * x[..., None] + coefficients[:, m]
@@ -269,7 +269,7 @@ def _horner(coefficients: Tensor, x: Tensor) -> Tensor:
 def _casteljau(points: Tensor, tau: Tensor) -> Tensor:
     """Bernstein polynomials with these control points: (k, n + 1), (*b,) -> (*b, k).
 
-    De Casteljau's repeated averaging stays between neighbouring points, so rising points give a rising curve.
+    De Casteljau's repeated averages stay between neighbouring points, so increasing points give an increasing curve.
     """
     values = points.expand(*tau.shape, *points.shape)
     share = tau[..., None, None]
@@ -279,7 +279,7 @@ def _casteljau(points: Tensor, tau: Tensor) -> Tensor:
 
 
 def read_rho(rho: Rho | None, followers: tuple[str, ...], start: Sequence[float], width: int | None) -> Tensor:
-    """rho as (n - 1, width) float64: `start` in every row where none is given; width None takes any."""
+    """Return rho as (n - 1, width) float64: `start` in every row if rho is None; width None accepts any width."""
     if rho is None:
         return torch.tensor([start] * len(followers), dtype=torch.float64).reshape(len(followers), len(start))
     if isinstance(rho, Mapping):
@@ -289,15 +289,17 @@ def read_rho(rho: Rho | None, followers: tuple[str, ...], start: Sequence[float]
     try:
         value = torch.as_tensor(rho, dtype=torch.float64).detach().clone()
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:
-        raise InputError(f"rho must be rows of numbers of one length: {error}") from error
+        raise InputError(f"rho must be rows of numbers of equal length ({error})") from error
     if value.ndim == 1 and len(followers) == 1:
         value = value[None]
     if not followers and value.numel() == 0:
         value = value.reshape(0, len(start))
     if value.ndim != 2 or value.shape[0] != len(followers) or value.shape[1] < 1:
-        raise InputError(f"rho needs {len(followers)} rows, one for each group but the lead; got {tuple(value.shape)}")
+        raise InputError(
+            f"rho needs {len(followers)} rows, one for each group except the lead; got shape {tuple(value.shape)}"
+        )
     if width is not None and value.shape[1] != width:
-        raise InputError(f"this degree needs {width} values of rho in a row, got {value.shape[1]}")
+        raise InputError(f"this degree needs {width} values of rho per group, got {value.shape[1]}")
     if not torch.isfinite(value).all():
         raise InputError(f"rho must be finite, got {value.tolist()}")
     return value

@@ -1,4 +1,4 @@
-"""ODE solvers over the global time tau in [0, 1]. They know no network and no schedule, only field(z, tau)."""
+"""ODE solvers over the global time tau in [0, 1]. They call only field(z, tau): no network, no schedule."""
 
 import math
 from collections.abc import Sequence
@@ -27,10 +27,10 @@ def solve(
 ) -> Solution:
     """Integrate dz/dtau = field(z, tau) from tau = 0 to 1.
 
-    method: a name, or settings that hold it; `settings` are those of `SolverSettings` (steps, grid, atol, rtol, ...).
-    The field is never evaluated outside [0, 1]. No step crosses a breakpoint: at its end a step sees the field from
-    the left, the next one from the right.
-    watch(tau, z) is called after every step of a fixed-step method, and at every breakpoint and the end by dopri5.
+    method: a name, or a `SolverSettings`; `settings` are its fields (steps, grid, atol, rtol, ...).
+    The field is never evaluated outside [0, 1]. No step crosses a breakpoint: the step before it sees the left limit
+    of the field, the step after it the right limit.
+    watch(tau, z) is called after every step of a fixed-step method; dopri5 calls it at every breakpoint and at the end.
     Gradients flow through the steps taken, not through the choice of their size.
 
     Example:
@@ -43,7 +43,7 @@ def solve(
     chosen = solver_settings(method, **settings)
     pieces = cut(breakpoints)
     if not len(z):
-        raise InputError("there is nothing to solve: the batch is empty")
+        raise InputError("nothing to solve: the batch is empty")
     if chosen.method == "dopri5":
         control = chosen.control()
         return solve_dopri5(Counted(field, control.max_nfe), z, pieces, control, watch)

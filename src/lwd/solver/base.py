@@ -1,4 +1,4 @@
-"""What all solvers share: the field, pieces of smooth time, stages of a Runge-Kutta step, and the solution."""
+"""Shared parts of the solvers: the field, smooth pieces of time, Runge-Kutta stages, and the solution."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ Watch = Callable[[float, Tensor], object]
 
 @dataclass(frozen=True)
 class Tableau:
-    """An explicit Runge-Kutta method; `error` holds b minus the embedded method's weights, if it has one."""
+    """An explicit Runge-Kutta method; `error` is b minus the weights of the embedded method, if there is one."""
 
     nodes: tuple[float, ...]
     stages: tuple[tuple[float, ...], ...]
@@ -28,10 +28,10 @@ class Tableau:
 
 @dataclass(frozen=True)
 class Solution:
-    """The state at tau = 1 and what it cost.
+    """The state at tau = 1 and its cost.
 
     nfe counts calls of the field. accepted and rejected count steps; under per-sample control they are those of the
-    slowest sample. The `_per_sample` tensors (b,) hold everyone's, and the calls that each would have needed alone.
+    slowest sample. The `_per_sample` tensors (b,) hold the counts of each sample, and the calls it would need alone.
     """
 
     z: Tensor
@@ -50,7 +50,7 @@ class Solution:
 
 @dataclass(frozen=True)
 class Piece:
-    """A stretch of tau without kinks; `last` is the largest time at which the field is asked while crossing it."""
+    """An interval of tau without kinks; `last` is the largest time at which the field is evaluated on it."""
 
     start: float
     end: float
@@ -58,12 +58,12 @@ class Piece:
 
 
 def cut(breakpoints: Sequence[float]) -> list[Piece]:
-    """[0, 1] cut at the breakpoints. Points closer than 1e-12 are one kink: the piece before ends at the first of them,
-    the piece after begins at the last, so that neither sees the field inside.
+    """Cut [0, 1] at the breakpoints. Points closer than 1e-12 are one kink: the piece before it ends at the first of
+    them and the piece after it starts at the last, so that neither evaluates the field inside.
     """
     for point in breakpoints:
         if not 0 < point < 1:
-            raise InputError(f"breakpoints lie strictly between 0 and 1, got {point}")
+            raise InputError(f"breakpoints must be strictly between 0 and 1, got {point}")
     kinks: list[list[float]] = []
     for point in sorted(map(float, breakpoints)):
         if kinks and point - kinks[-1][1] <= 1e-12:
@@ -71,13 +71,13 @@ def cut(breakpoints: Sequence[float]) -> list[Piece]:
         else:
             kinks.append([point, point])
     starts, ends = [0.0, *(high for _, high in kinks)], [*(low for low, _ in kinks), 1.0]
-    # Just before a kink the field has its left limit; at the kink itself rates are those of the next piece.
+    # Just before a kink the field has its left limit; at the kink the rates are already those of the next piece.
     lasts = [*(math.nextafter(low, 0.0) for low, _ in kinks), 1.0]
     return [Piece(*piece) for piece in zip(starts, ends, lasts, strict=True)]
 
 
 def step_grid(steps: int | None, pieces: Sequence[Piece], method: str = "a fixed method") -> list[Piece]:
-    """`steps` steps that stop at the end of every piece; equal within a piece, so that the largest is smallest."""
+    """Split [0, 1] into `steps` steps that stop at the end of every piece; equal within a piece."""
     counts = share_steps(steps, [piece.end - piece.start for piece in pieces], method)
     points = (
         [piece.start + (piece.end - piece.start) * k / count for k in range(1, count)]
@@ -87,11 +87,11 @@ def step_grid(steps: int | None, pieces: Sequence[Piece], method: str = "a fixed
 
 
 def given_grid(times: Sequence[float], pieces: Sequence[Piece]) -> list[Piece]:
-    """The steps between given times; they stop at the end of every piece too."""
+    """Return the steps between the given times; they also stop at the end of every piece."""
     points = [float(time) for time in times]
     if len(points) < 2 or points[0] != 0 or points[-1] != 1 or any(not a < b for a, b in pairwise(points)):
-        raise InputError(f"grid holds increasing times from 0 to 1, for example (0, 0.4, 1), got {list(times)[:8]}")
-    # A point next to a kink is the kink: a step of 1e-13 would only cost evaluations.
+        raise InputError(f"grid needs increasing times from 0 to 1, for example (0, 0.4, 1), got {list(times)[:8]}")
+    # Drop points next to a kink: a step of 1e-13 would only cost evaluations.
     inner = ([t for t in points if piece.start + 1e-12 < t < piece.end - 1e-12] for piece in pieces)
     return [step for piece, ts in zip(pieces, inner, strict=True) for step in _steps(piece, ts)]
 
@@ -103,9 +103,9 @@ def _steps(piece: Piece, inner: Sequence[float]) -> list[Piece]:
 
 
 def share_steps(steps: int | None, lengths: Sequence[float], method: str = "a fixed method") -> list[int]:
-    """How many of `steps` each stretch gets: at least one, and so that the largest step is smallest."""
+    """Distribute `steps` over intervals: at least one each, and the largest step as small as possible."""
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
-        raise InputError(f"{method} needs steps, a whole number >= 1, got {steps!r}")
+        raise InputError(f"{method} needs steps, an integer >= 1, got {steps!r}")
     if steps < len(lengths):
         raise InputError(
             f"steps={steps} cannot stop at all {len(lengths) - 1} breakpoints; use steps >= {len(lengths)} "
@@ -119,7 +119,7 @@ def share_steps(steps: int | None, lengths: Sequence[float], method: str = "a fi
 
 
 class Counted:
-    """The user's field with its calls counted, its output checked, and its budget enforced."""
+    """Wrap the user's field: count its calls, check its output, enforce max_nfe."""
 
     def __init__(self, field: Field, max_nfe: float) -> None:
         self.field, self.max_nfe, self.nfe = field, max_nfe, 0
@@ -128,20 +128,22 @@ class Counted:
         if self.nfe >= self.max_nfe:
             reached = float(tau.min())
             raise SolveError(
-                f"max_nfe = {self.max_nfe} evaluations were not enough, tau = {reached:.4g} was reached; "
-                "raise max_nfe, or loosen rtol and atol"
+                f"max_nfe = {self.max_nfe} evaluations were not enough: tau = {reached:.4g} was reached; "
+                "increase max_nfe, or rtol and atol"
             )
         self.nfe += 1
         value = self.field(z, tau)
         if value.shape != z.shape:
-            raise InputError(f"field returned shape {tuple(value.shape)} for a state {tuple(z.shape)}; must be equal")
+            raise InputError(
+                f"field returned shape {tuple(value.shape)} for a state {tuple(z.shape)}; they must be equal"
+            )
         return value.to(z.dtype)
 
 
 def stages(
     field: Counted, z: Tensor, tau: Tensor, h: Tensor, tableau: Tableau, last: float, first: Tensor | None = None
 ) -> list[Tensor]:
-    """k_i = field(z + h sum_j a_ij k_j, tau + c_i h); tau, h: (b,); no time beyond `last` is asked for."""
+    """k_i = field(z + h sum_j a_ij k_j, tau + c_i h); tau, h: (b,); never evaluates the field beyond `last`."""
     ks = [field(z, tau) if first is None else first]
     for node, row in zip(tableau.nodes[1:], tableau.stages[1:], strict=True):
         ks.append(field(z + combine(h, row, ks), (tau + node * h).clamp(max=last)))

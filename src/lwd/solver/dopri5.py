@@ -1,4 +1,4 @@
-"""Dormand and Prince's adaptive method, with one step size for the batch or one for each sample."""
+"""The adaptive method of Dormand and Prince, with one step size for the batch or one per sample."""
 
 import math
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from torch import Tensor
 from lwd.errors import InputError, SolveError
 from lwd.solver.base import Counted, Piece, Solution, Tableau, Watch, choose, combine, full, stages
 
-# Dormand & Prince 1980, 5(4), with Shampine's error weights; the seventh stage is the next step's first.
+# Dormand & Prince 1980, 5(4), with Shampine's error weights; the seventh stage is the first stage of the next step.
 DOPRI5 = Tableau(
     (0, 1 / 5, 3 / 10, 4 / 5, 8 / 9, 1, 1),
     (
@@ -44,13 +44,13 @@ class Control:
         if not (math.isfinite(control.rtol) and control.rtol >= 0):
             raise InputError(f"rtol must be a number >= 0, got {control.rtol}")
         if control.max_nfe < 1:
-            raise InputError(f"max_nfe is a whole number >= 1, got {control.max_nfe}")
+            raise InputError(f"max_nfe must be an integer >= 1, got {control.max_nfe}")
         if control.adaptive not in ("batch", "sample"):
-            raise InputError(f"adaptive is 'batch' or 'sample', got {control.adaptive!r}")
+            raise InputError(f"adaptive must be 'batch' or 'sample', got {control.adaptive!r}")
         return control
 
     def norm(self, x: Tensor, scale: Tensor) -> Tensor:
-        """Root mean square of x / scale: one number for the batch (1,) or for each sample (b,). Without gradient."""
+        """Root mean square of x / scale: one value for the batch (1,) or per sample (b,). No gradient."""
         square = (x / scale).detach().square().to(torch.float64)
         return (square.mean().reshape(1) if self.adaptive == "batch" else square.reshape(len(x), -1).mean(1)).sqrt()
 
@@ -62,21 +62,21 @@ class Control:
 
     @staticmethod
     def factor(ratio: Tensor, previous: Tensor, accepted: Tensor) -> Tensor:
-        """What to multiply the step size with, given this step's error ratio and the last accepted one's."""
+        """The factor for the step size, given the error ratios of this step and of the last accepted one."""
         factor = 0.9 * _power(ratio.clamp(min=1e-10), -0.18) * _power(previous.clamp(min=1e-4), 0.03)
         factor = torch.where(accepted, factor, (0.9 * _power(ratio, -0.2)).clamp(max=0.9))
         return torch.nan_to_num(factor, nan=0.2, posinf=10.0).clamp(0.2, 10.0)
 
 
 def _power(x: Tensor, exponent: float) -> Tensor:
-    """x ** exponent, (b,), the same to the bit whatever b: the rest after whole vectors of 16 is rounded otherwise."""
+    """x ** exponent, (b,), with the same bits for any b: padded, as rows beyond a multiple of 16 round differently."""
     return torch.cat([x, x.new_ones(-len(x) % 16)]).pow(exponent)[: len(x)]
 
 
 def solve_dopri5(
     field: Counted, z: Tensor, pieces: list[Piece], control: Control, watch: Watch | None = None
 ) -> Solution:
-    """Cross the pieces one after the other; `watch` sees the state at the end of each."""
+    """Integrate piece by piece; `watch` sees the state at the end of each."""
     rows = 1 if control.adaptive == "batch" else len(z)
     accepted = torch.zeros(rows, dtype=torch.int64, device=z.device)
     rejected, h = torch.zeros_like(accepted), None
@@ -86,7 +86,7 @@ def solve_dopri5(
         if watch:
             watch(piece.end, z)
     counts = accepted.expand(len(z)).clone(), rejected.expand(len(z)).clone()
-    # Alone, a sample needs the first slope of each piece, one more for the first step size, and six a step.
+    # Alone, a sample needs one call per piece, one for the first step size, and six per step.
     calls = len(pieces) + 1 + 6 * (counts[0] + counts[1])
     return Solution(z, field.nfe, int(accepted.max()), int(rejected.max()), "dopri5", *counts, calls)
 
@@ -94,7 +94,7 @@ def solve_dopri5(
 def _dopri5_piece(
     field: Counted, z: Tensor, piece: Piece, h: Tensor | None, control: Control
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Integrate over one smooth piece; returns z, the step size to go on with, accepted and rejected counts."""
+    """Integrate over one smooth piece; returns z, the next step size, accepted and rejected counts."""
     first, end = field(z, full(z, piece.start)), piece.end
     if not torch.isfinite(first).all():
         raise SolveError(f"the field returned non-finite values at tau = {piece.start:.6g}; check the velocity there")
@@ -104,7 +104,7 @@ def _dopri5_piece(
     rejected = torch.zeros_like(accepted)
     while (active := tau < end).any():
         left = end - tau
-        # Two equal steps instead of a long and a tiny one; a step that would nearly arrive, arrives.
+        # Two equal steps instead of a long and a tiny one; a step that nearly reaches the end is stretched to it.
         size = torch.where(1.01 * h >= left, left, torch.where(2 * h > left, left / 2, h))
         arrives = size == left
         if (active & (tau + size <= tau)).any():
@@ -117,7 +117,7 @@ def _dopri5_piece(
         good = ratio <= 1  # False for NaN
         moved = good & active
         following = size * control.factor(ratio, previous, good)
-        # A step that was shortened only to arrive says nothing against the size that was planned.
+        # A step shortened only to stop at the end must not reduce the next step size.
         following = torch.where(good & (size < h), torch.maximum(h, following), following)
         h = torch.where(active, following, h)
         previous = torch.where(moved, ratio, previous)
@@ -129,7 +129,7 @@ def _dopri5_piece(
 
 @torch.no_grad()
 def _initial_step(field: Counted, z: Tensor, first: Tensor, piece: Piece, control: Control) -> Tensor:
-    """Hairer, Norsett & Wanner, Solving ODEs I, II.4: a first step that the first two derivatives justify."""
+    """Choose the first step size from the first two derivatives (Hairer, Norsett & Wanner, Solving ODEs I, II.4)."""
     scale = control.scale(z)
     d0, d1 = control.norm(z, scale), control.norm(first, scale)
     h0 = torch.where((d0 < 1e-5) | (d1 < 1e-5), 1e-6, 0.01 * d0 / d1).clamp(max=piece.last - piece.start)

@@ -1,4 +1,4 @@
-"""Methods with a fixed number of steps: explicit Runge-Kutta, and a multistep method that asks once per step."""
+"""Fixed-step methods: explicit Runge-Kutta, and a multistep method with one evaluation per step."""
 
 import numpy as np
 import torch
@@ -19,22 +19,22 @@ METHODS = (*FIXED, *MULTISTEP)
 
 
 def solve_fixed(field: Counted, z: Tensor, method: str, grid: list[Piece], watch: Watch | None = None) -> Solution:
-    """March over the steps of `grid`; `watch` sees the state after each of them."""
-    watch = watch or _nobody
+    """Take the steps of `grid`; `watch` sees the state after each of them."""
+    watch = watch or _ignore
     if method in MULTISTEP:
         z = _adams(field, z, grid, watch, MULTISTEP[method])
     else:
         z = _runge_kutta(field, z, FIXED[method], grid, watch)
     if not torch.isfinite(z).all():
         raise SolveError(
-            f"{method} ended in non-finite values: the field is not finite, or {len(grid)} steps are too few"
+            f"{method} produced non-finite values: the field is not finite, or {len(grid)} steps are too few"
         )
     count = torch.full((len(z),), len(grid), device=z.device)
     calls = torch.full_like(count, field.nfe)
     return Solution(z, field.nfe, len(grid), 0, method, count, torch.zeros_like(count), calls)
 
 
-def _nobody(tau: float, z: Tensor) -> None:
+def _ignore(tau: float, z: Tensor) -> None:
     del tau, z
 
 
@@ -47,10 +47,10 @@ def _runge_kutta(field: Counted, z: Tensor, tableau: Tableau, grid: list[Piece],
 
 
 def _adams(field: Counted, z: Tensor, grid: list[Piece], watch: Watch, order: int) -> Tensor:
-    """Adams-Bashforth with unequal steps: one evaluation per step, a Heun step where the field is new.
+    """Adams-Bashforth with unequal steps: one evaluation per step, and a Heun step at the start and after a kink.
 
-    The slope over a step is the polynomial through the present slope and up to order - 1 past ones. After a kink they
-    say nothing: the order is built up again.
+    The slope over a step is the polynomial through the current slope and up to order - 1 past ones. Slopes from before
+    a kink are dropped, so the order builds up again.
     """
     past: list[tuple[float, Tensor]] = []
     for step in grid:
@@ -68,6 +68,6 @@ def _adams(field: Counted, z: Tensor, grid: list[Piece], watch: Watch, order: in
 
 
 def _adams_weights(places: list[float]) -> tuple[float, ...]:
-    """Weights with which values at `places` integrate polynomials over [0, 1] exactly."""
+    """Return quadrature weights at `places` that integrate polynomials over [0, 1] exactly."""
     powers = np.array([[place**k for place in places] for k in range(len(places))])
     return tuple(np.linalg.solve(powers, [1 / (k + 1) for k in range(len(places))]).tolist())

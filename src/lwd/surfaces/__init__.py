@@ -1,1 +1,1 @@
-"""Loss surfaces and the best schedules on them: tabulated, smoothed, integrated, solved. No training happens here."""
+"""Loss surfaces and the best schedules on them: tables, interpolation, integrals, solvers. No training."""

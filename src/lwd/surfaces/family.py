@@ -1,4 +1,4 @@
-"""The best curve of a family on loss surfaces: descent from several starts, and curves fitted to others."""
+"""The best curve of a family on loss surfaces: minimisation from several starts, and fits to other curves."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -13,39 +13,39 @@ from lwd.schedule.learned import Learnable
 from lwd.surfaces.integral import Surfaces, fit_schedule, path_objective
 
 SHARES = (0.2, 0.7)
-"""Starts between a curve and its family's extreme: from the identity alone a lower curve may not be found."""
+"""Starting points between a curve and the extreme of its family: the identity alone may miss a better curve."""
 LIMIT = 20.0
-"""rho beyond which a softplus or softmax share is below 1e-8 of another: the curve no longer moves."""
+"""Beyond this |rho| a softplus or softmax share is below 1e-8 of another, and the curve no longer changes."""
 
 
 def best_curve(
     family: Learnable, surfaces: Surfaces, objective: FlowObjective, starts: Sequence[Schedule] = ()
 ) -> Learnable:
-    """The lowest of the curves found from `family`'s own rho, from between it and the extremes, and from `starts`.
+    """Minimise from the rho of `family`, from points between it and the extremes, and from `starts`; return the best.
 
-    With weight_gradient="stop" there is no function that descends, only a rule for steps: it is followed from
-    `family`'s own rho alone.
+    weight_gradient="stop" is an update rule, not the gradient of a function: it is followed from the rho of `family`
+    only.
     """
     if objective.weight_gradient == "stop":
         return fit_schedule(family, surfaces, objective)
-    tried: list[Learnable] = [family]
-    tried += [between(family, edge, share) for edge in family.extremes() for share in SHARES]
+    initial: list[Learnable] = [family]
+    initial += [between(family, edge, share) for edge in family.extremes() for share in SHARES]
     for start in starts:
         same = isinstance(start, Learnable) and type(start) is type(family) and start.rho.shape == family.rho.shape
-        tried.append(start if same else fitted_to(family, start))  # type: ignore[arg-type]
-    found = [descend(one, surfaces, objective) for one in tried]
-    return min(found, key=lambda one: float(path_objective(one, surfaces, objective).detach()))
+        initial.append(start if same else fitted_to(family, start))  # type: ignore[arg-type]
+    minima = [descend(one, surfaces, objective) for one in initial]
+    return min(minima, key=lambda one: float(path_objective(one, surfaces, objective).detach()))
 
 
 def descend(schedule: Learnable, surfaces: Surfaces, objective: FlowObjective, steps: int = 80) -> Learnable:
-    """L-BFGS in rho, for objectives whose gradient is that of a function ("exact" and "none"); a frozen copy."""
+    """Minimise in rho with L-BFGS, for weight_gradient "exact" or "none"; returns a frozen copy."""
     return _minimise(schedule, lambda one: path_objective(one, surfaces, objective), steps)
 
 
 def fitted_to(family: Learnable, curve: Schedule, steps: int = 100) -> Learnable:
-    """The family's curve nearest to another, in the mean square over tau."""
+    """Fit a curve of the family to another curve, in the mean square over tau."""
     if curve.groups != family.groups:
-        raise InputError(f"the curve is for {', '.join(curve.groups)}, the family for {', '.join(family.groups)}")
+        raise InputError(f"the curve is for {', '.join(curve.groups)}, but the family for {', '.join(family.groups)}")
     tau = torch.linspace(0, 1, 65, dtype=torch.float64)
     wanted = curve.times(tau).detach()
     return _minimise(
@@ -54,7 +54,7 @@ def fitted_to(family: Learnable, curve: Schedule, steps: int = 100) -> Learnable
 
 
 def between(family: Learnable, edge: Learnable, share: float) -> Learnable:
-    """A curve of the family `share` of the way from its own to an edge's."""
+    """Return the curve of the family `share` of the way from its own curve to an edge."""
     return family.with_shares(torch.lerp(family.shares().detach(), edge.shares().detach(), share))
 
 
@@ -70,7 +70,7 @@ def _minimise(schedule: Learnable, value: Callable[[Learnable], Tensor], steps: 
     def closure() -> Tensor:
         optimizer.zero_grad()
         total = value(learned)
-        # A gentle wall: where rho runs off to infinity the curve has long stopped to change.
+        # A weak penalty keeps rho finite; beyond LIMIT the curve does not change.
         total = total + 1e-6 * (learned.rho.abs() - LIMIT).clamp(min=0).square().sum()
         total.backward()  # type: ignore[no-untyped-call]
         return total

@@ -1,4 +1,4 @@
-"""Loss surfaces on disk: numbers in safetensors, what they are in JSON beside them."""
+"""Loss surfaces on disk: values in safetensors, a description in JSON."""
 
 import os
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ NAME = "surfaces.safetensors"
 def save_surfaces(
     table: SurfaceTable, path: str | os.PathLike[str], provenance: Mapping[str, Any] | None = None
 ) -> None:
-    """Write NAME.safetensors and NAME.json; the JSON last, so that where it is both are whole."""
+    """Write NAME.safetensors and NAME.json; the JSON last, so that both are complete if it exists."""
     path = _tensors(path)
     tensors = {name: getattr(table, name).contiguous() for name in TENSORS}
     tensors |= {name: value.contiguous() for name in ("axis", "bends") if (value := getattr(table, name)) is not None}
@@ -31,11 +31,11 @@ def save_surfaces(
 
 
 def load_surfaces(path: str | os.PathLike[str]) -> tuple[SurfaceTable, dict[str, Any]]:
-    """The table and its provenance; path: either file, or a directory that holds surfaces.safetensors."""
+    """Read a table and its provenance; path: either file, or a directory that contains surfaces.safetensors."""
     given, path = path, _tensors(path)
     about = path.with_suffix(".json")
     if not about.exists():
-        raise InputError(f"{given} holds no surfaces ({about} does not exist); run a surface probe")
+        raise InputError(f"{given} has no surfaces ({about} does not exist); run a surface probe")
     record = SurfacesFile.read(about)
     tensors = read_safetensors(path)
     missing = [name for name in TENSORS if name not in tensors]

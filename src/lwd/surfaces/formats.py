@@ -8,16 +8,16 @@ from lwd.io.records import FileRecord, Record
 
 
 class SurfacesFile(FileRecord):
-    """surfaces.json beside surfaces.safetensors; written last, so that both are complete where it is."""
+    """surfaces.json next to surfaces.safetensors; written last, so that both files are complete if it exists."""
 
     format: Literal["lwd.surfaces"] = "lwd.surfaces"
     version: Literal[1] = 1
     layout: dict[str, Annotated[int, Field(ge=1)]]
     """Channels by group, in order."""
     count: int
-    """Samples at each point."""
+    """Number of samples at each point."""
     provenance: dict[str, Any] = Field(default_factory=dict)
-    """How they were measured; `error_scales` by order: measured sampler error over predicted error."""
+    """How they were measured; `error_scales`: measured / predicted sampler error, by order."""
 
     what: ClassVar[str] = "surfaces"
 
@@ -36,9 +36,9 @@ class PathPoint(Record):
     energy: float
     """Kinetic energy."""
     collapsed: bool
-    """Whether the curve lies on its family's extreme."""
+    """Whether the curve has collapsed to the extreme of its family."""
     floor: float | None
-    """Objective of the best of all paths, for two groups."""
+    """Objective of the best monotone path, for two groups."""
     error: float | None
     """Predicted error of the sampler, if a number of steps was given."""
 
@@ -55,13 +55,13 @@ class LambdaPathFile(FileRecord):
     chosen: float | None
     """The lambda chosen for a number of steps."""
     steps: int | None
-    """Steps of the sampler that `chosen` is for."""
+    """Number of sampler steps that `chosen` is for."""
     tolerance: float
-    """Error that the sampler may have."""
+    """Largest allowed error of the sampler."""
     order: int
     """Order of the sampler."""
     scale: float
-    """Measured sampler error over predicted error."""
+    """Measured / predicted sampler error."""
     by: str
     """The command that wrote it."""
     family: str
@@ -70,11 +70,13 @@ class LambdaPathFile(FileRecord):
     """Weights of the groups."""
     reduction: str
     """Average over channels or groups."""
+    kinetic_average: str = "groups"
+    """Average of the energies: as the reduction, or over each group's channels (files of version 0.1)."""
     weight_gradient: str = "exact"
-    """How the rate correction counts."""
+    """Gradient of the rate correction."""
     surfaces: Any
-    """The surfaces' provenance, or their checksum."""
+    """Provenance of the surfaces, or their checksum."""
     points: list[PathPoint]
-    """One for each lambda, rising."""
+    """One for each lambda, increasing."""
 
     what: ClassVar[str] = "a lambda path"

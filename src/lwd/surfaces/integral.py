@@ -1,4 +1,4 @@
-"""Schedules from loss surfaces: the schedule objective as an integral along the curve, and its descent in rho."""
+"""Schedules from loss surfaces: the schedule objective as an integral along the curve, and its minimisation in rho."""
 
 import copy
 from collections.abc import Callable
@@ -19,7 +19,7 @@ Surfaces = Callable[[Tensor], tuple[Tensor, Tensor]]
 def path_objective(schedule: Schedule, surfaces: Surfaces, objective: FlowObjective, nodes: int = 32) -> Tensor:
     """L_flow + lambda R_kin along the schedule (Eq. rho-objective), by Gauss-Legendre quadrature on each smooth piece.
 
-    Its value is the objective's; its gradient in rho is the one that `objective.weight_gradient` names.
+    The gradient in rho is the one that `objective.weight_gradient` selects; the value does not depend on it.
     """
     return sum(path_terms(schedule, surfaces, objective, nodes), torch.zeros(()))
 
@@ -31,7 +31,7 @@ def path_terms(
     if schedule.groups != objective.layout.names:
         raise InputError(f"schedule groups {schedule.groups} and layout groups {objective.layout.names} differ")
     if objective.cosine or objective.align:
-        raise InputError("surfaces hold no directions and no features: cosine and align must be 0 here")
+        raise InputError("surfaces have no directions and no features: cosine and align must be 0 here")
     edges = torch.tensor([0.0, *schedule.breakpoints, 1.0], dtype=torch.float64)
     points, weights = (torch.from_numpy(x) for x in np.polynomial.legendre.leggauss(nodes))
     middle, half = (edges[1:] + edges[:-1])[:, None] / 2, edges.diff()[:, None] / 2
@@ -41,14 +41,14 @@ def path_terms(
 
 
 def pull(surfaces: Surfaces, objective: FlowObjective, times: Tensor, lead: int = 1) -> Tensor:
-    """Where the flow loss pulls the follower's time at times (b, 2), of two groups of which one leads at rate 1: (b,).
+    """The force of the flow loss on the follower's time at times (b, 2), for two groups with the lead at rate 1: (b,).
 
-    Minus the derivative of L_flow in the follower's time a, while the lead is at b. The term with d_a l_follower is
-    integrated by parts away: w_f d_b l_f - w_l d_a l_l. What "stop" follows instead: -(w_f d_a l_f + w_l d_a l_l), at
-    rate 1. Negative: the follower should wait.
+    Minus the derivative of L_flow in the follower's time a, with the lead at b; integration by parts removes the term
+    d_a l_follower: w_f d_b l_f - w_l d_a l_l. With "stop" it is -(w_f d_a l_f + w_l d_a l_l), at rate 1. Negative
+    values: the follower should wait.
     """
     if len(objective.layout) != 2:
-        raise InputError(f"the pull is drawn for two groups, these are {len(objective.layout)}")
+        raise InputError(f"the pull is defined for two groups, got {len(objective.layout)}")
     follower, one = 1 - lead, torch.ones(1, 2, dtype=torch.float64)
     weight = objective.weigh(one, one, one)[0][0]
     times = times.detach().requires_grad_(True)
@@ -69,9 +69,9 @@ def fit_schedule(
     nodes: int = 32,
     progress: Callable[[int, float], None] | None = None,
 ) -> Learnable:
-    """Descend `path_objective` in rho from `schedule`'s own rho; returns a frozen copy at the last rho."""
+    """Minimise `path_objective` in rho with Adam, from the rho of `schedule`; returns a frozen copy at the last rho."""
     if steps < 1:
-        raise InputError(f"steps is a whole number >= 1, got {steps}")
+        raise InputError(f"steps must be an integer >= 1, got {steps}")
     learned = copy.deepcopy(schedule)
     if not learned.rho.numel():  # a single group has nothing to learn
         return learned.freeze()

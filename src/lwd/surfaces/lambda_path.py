@@ -1,4 +1,4 @@
-"""Every lambda at once: the best curve for each, where it collapses, and which lambda to take."""
+"""The best curve for every lambda, the lambda where curves collapse, and the choice of a lambda."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -28,21 +28,21 @@ class Point:
     objective: float
     flow: float
     energy: float
-    """R_kin itself, not multiplied with lambda."""
+    """R_kin, not multiplied by lambda."""
     collapsed: bool
     floor: float | None = None
     """The objective of the global optimum over monotone paths, for two groups."""
     error: float | None = None
-    """The predicted discretisation error, where a number of steps was given."""
+    """The predicted discretisation error, if a number of steps was given."""
 
 
 @dataclass(frozen=True)
 class LambdaPath:
-    """Points by rising lambda, and the two choices: the weakest stable lambda, and the one for so many steps."""
+    """Points by increasing lambda, and two choices: the weakest stable lambda, and one for a given number of steps."""
 
     points: Sequence[Point]
     threshold: float | None
-    """Below it the curve collapses; None if none of the lambdas did."""
+    """The lambda below which the curve collapses; None if it never does."""
     weakest: Point | None
     """The paper's rule: the weakest lambda above the threshold."""
     chosen: Point | None = None
@@ -57,7 +57,7 @@ def solve_for(
     starts: Sequence[Schedule] = (),
     optimum: GlobalOptimum | None = None,
 ) -> Point:
-    """The best curve for one lambda; with the global optimum it also begins there, and is compared with it."""
+    """Find the best curve for one lambda; with `optimum`, also start from the global optimum and compare with it."""
     objective = replace(objective, kinetic=kinetic)
     floor = optimum(kinetic) if optimum is not None else None
     starts = starts if floor is None else [*starts, floor]
@@ -78,9 +78,9 @@ def lambda_path(
     settings: PathSettings | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> LambdaPath:
-    """Solve for every lambda, from the strongest to the weakest and back, each starting from its neighbour's curve.
+    """Solve for every lambda, from the strongest to the weakest and back, starting from the neighbouring curve.
 
-    With settings.steps it also predicts the error of a sampler with that many steps, and chooses a lambda by it.
+    With settings.steps, also predict the error of a sampler with that many steps, and choose a lambda by it.
     """
     s = settings or PathSettings()
     wanted = sorted(set(s.lambdas))
@@ -125,7 +125,7 @@ def _threshold(
     objective: FlowObjective,
     optimum: GlobalOptimum | None,
 ) -> tuple[float | None, list[Point]]:
-    """The largest lambda that collapses, to 2%, by bisection; the points that were tried on the way join the path."""
+    """Find the largest lambda that collapses, to 2%, by bisection; the points on the way are added to the path."""
     collapsed = [point for point in points if point.collapsed]
     if not collapsed:
         return None, points
@@ -150,15 +150,16 @@ def _with_error(point: Point, surfaces: Surfaces, objective: FlowObjective, sett
 
 
 def check_prediction(surfaces: Surfaces) -> None:
-    """Before anything is solved: whether a sampler's error can be predicted."""
+    """Raise an error if the error of a sampler cannot be predicted from these surfaces."""
     if not isinstance(surfaces, GridSurfaces) or surfaces.bends is None:
         raise InputError(
-            "a sampler's error can be predicted only for two groups, from surfaces with curvatures", argument="steps"
+            "the error of a sampler can be predicted only for two groups, from surfaces with curvatures",
+            argument="steps",
         )
 
 
 def choose(stable: Sequence[Point], tolerance: float) -> Point | None:
-    """The weakest lambda whose predicted error is within the tolerance; if none is, the one with the least error."""
+    """Choose the weakest lambda whose predicted error is within the tolerance, or the one with the smallest error."""
     good = [point for point in stable if point.error is not None and point.error <= tolerance]
     if good:
         return good[0]
@@ -166,6 +167,6 @@ def choose(stable: Sequence[Point], tolerance: float) -> Point | None:
 
 
 def largest_gap(one: Schedule, other: Schedule, points: int = 201) -> float:
-    """Sup norm of the difference of two schedules' clocks over tau."""
+    """Largest difference between the clocks of two schedules over tau (sup norm)."""
     tau = torch.linspace(0, 1, points, dtype=torch.float64)
     return float((one.times(tau) - other.times(tau)).detach().abs().max())

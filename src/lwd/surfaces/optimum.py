@@ -1,7 +1,7 @@
-"""The best of all monotone paths for two groups, by dynamic programming: the floor under every family.
+"""The best of all monotone paths for two groups, by dynamic programming: a lower bound for every family.
 
-The lead's clock is tau, as in the families: kinetic energy depends on how fast tau passes a path, and another gauge of
-the same path may be cheaper.
+The clock of the lead is tau, as in the families: kinetic energy depends on the parametrisation, so the same path may
+have a lower energy with another one.
 """
 
 from dataclasses import replace
@@ -17,16 +17,17 @@ from lwd.schedule.fixed import PiecewiseLinear
 from lwd.surfaces.integral import Surfaces
 
 NODES = 6
-"""Of the quadrature on a piece; one that rises far in little time sees much of the surface."""
+"""Quadrature nodes per piece: a steep piece covers much of the surface."""
 ROWS = 2**17
-"""Pieces that are evaluated at once."""
+"""Pieces evaluated in one batch."""
 
 
 class GlobalOptimum:
-    """The monotone piecewise-linear path of least objective, the lead's clock being tau, for any lambda.
+    """The monotone piecewise-linear path with the lowest objective, for any lambda; the lead's clock is tau.
 
-    First exactly over all paths through a grid of `columns` x `heights` (many heights: a rate is a difference of them),
-    whose pieces are computed once; then, around the best, over ever finer heights, and again with twice the columns.
+    First search all paths through a grid of `columns` x `heights` exactly (rates are differences of heights, so there
+    are many heights); its pieces are computed once. Then refine the heights around the best path, and repeat with
+    twice the columns.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class GlobalOptimum:
     ) -> None:
         names = objective.layout.names
         if len(names) != 2:
-            raise InputError(f"dynamic programming is for two groups, got {len(names)}; use a family of curves")
+            raise InputError(f"dynamic programming needs two groups, got {len(names)}; use a family of curves")
         self.surfaces, self.objective = surfaces, replace(objective, kinetic=1.0)
         self.names, self.lead, self.doublings = names, names.index(lead or default_lead(names)), doublings
         self.tau = torch.linspace(0, 1, columns + 1, dtype=torch.float64)
@@ -60,7 +61,7 @@ class GlobalOptimum:
                 levels = _pinned((path[:, None] + offsets).clamp(0, 1))
                 flow, energy = self._pieces(tau, levels)
                 path = _best_path(levels, flow + kinetic * energy)
-                # Stay at this width while the band's edge is in use.
+                # Keep this width while the path reaches the edge of the band.
                 spread = spread if (path - before).abs().max() > 0.9 * spread else spread / 4
         times = {self.names[self.lead]: tau.tolist(), self.names[1 - self.lead]: path.tolist()}
         return PiecewiseLinear(tau.tolist(), {name: times[name] for name in self.names})
@@ -68,7 +69,7 @@ class GlobalOptimum:
     def _pieces(self, tau: Tensor, levels: Tensor) -> tuple[Tensor, Tensor]:
         """Flow loss and energy of straight pieces from level a to level b of the next column, (columns, k, k) each.
 
-        A piece that falls has an infinite loss.
+        Decreasing pieces have infinite loss.
         """
         k, lead = levels.shape[1], self.lead
         h = tau.diff()[:, None, None]
@@ -97,7 +98,7 @@ class GlobalOptimum:
 def global_optimum(
     surfaces: Surfaces, objective: FlowObjective, columns: int = 16, heights: int = 81, doublings: int = 3
 ) -> PiecewiseLinear:
-    """The monotone piecewise-linear path of least objective for one lambda."""
+    """Find the monotone piecewise-linear path with the lowest objective for one lambda."""
     return GlobalOptimum(surfaces, objective, columns, heights, doublings)(objective.kinetic)
 
 
@@ -108,16 +109,16 @@ def _pinned(levels: Tensor) -> Tensor:
 
 
 def _best_path(levels: Tensor, costs: Tensor) -> Tensor:
-    """The path through levels (columns + 1, k) of least cost (columns, k, k): (columns + 1,)."""
+    """Find the path through levels (columns + 1, k) with the lowest cost (columns, k, k): (columns + 1,)."""
     best = torch.zeros(levels.shape[1], dtype=torch.float64)
-    came = []
+    origins = []
     for cost in costs:
         best, origin = (best[:, None] + cost).min(0)
-        came.append(origin)
+        origins.append(origin)
     index = int(best.argmin())
     path = [float(levels[-1, index])]
     for i in range(len(costs) - 1, -1, -1):
-        index = int(came[i][index])
+        index = int(origins[i][index])
         path.append(float(levels[i, index]))
     return torch.tensor(path[::-1], dtype=torch.float64)
 
@@ -129,13 +130,11 @@ def _interpolate(x: Tensor, places: Tensor, values: Tensor) -> Tensor:
 
 
 def at_the_edge(path: PiecewiseLinear, share: float = 0.9, late: float = 0.05) -> str:
-    """A sentence where one group waits (or hurries) at an end of its clock for most of the time; else nothing."""
+    """Return a warning if one group stays at an end of its clock for most of the time, else an empty string."""
     tau = torch.linspace(0, 1, 401, dtype=torch.float64)
     times = path.times(tau).detach()
     for g, name in enumerate(path.groups):
         for edge, word in ((0.0, "waits"), (1.0, "is done")):
             if float(((times[:, g] - edge).abs() < late).double().mean()) > share:
-                return (
-                    f"collapsed: {name} {word} for over {share:.0%} of the time; a larger kinetic weight holds it back"
-                )
+                return f"collapsed: {name} {word} for over {share:.0%} of the time; use a larger kinetic weight"
     return ""

@@ -1,4 +1,4 @@
-"""Settings of a lambda path; importing them loads no torch."""
+"""Settings of a lambda path; importing them does not load torch."""
 
 from typing import Annotated, Literal
 
@@ -8,10 +8,10 @@ from lwd.io.records import Record
 
 
 class PathSettings(Record):
-    """Which lambdas to solve for, and by which rule to choose one."""
+    """Which lambdas to solve for, and how to choose one."""
 
     lambdas: Annotated[tuple[Annotated[float, Field(ge=0)], ...], Field(min_length=1)] = tuple(
-        round(10 ** (-3.5 + k / 5), 6) for k in range(16)
+        round(10 ** (-3.4 + k / 5), 6) for k in range(16)
     )
     """Weights of the kinetic energy."""
     steps: Annotated[int, Field(ge=1)] | None = None
@@ -19,8 +19,8 @@ class PathSettings(Record):
     order: Literal[1, 2] = 2
     """Order of that sampler."""
     tolerance: Annotated[float, Field(gt=0)] = 0.05
-    """Error that the sampler may have."""
+    """Largest allowed error of the sampler."""
     scale: Annotated[float, Field(gt=0)] = 1.0
-    """Ratio of a measured sampler error to its prediction."""
+    """Measured / predicted sampler error."""
     floor: bool = True
-    """Also solve for the best of all paths (two groups)."""
+    """Also solve for the best monotone path (two groups)."""

@@ -1,4 +1,4 @@
-"""Loss surfaces as tables: what the schedule objective asks of a network, as functions of the local times."""
+"""Loss surfaces as tables: losses and energies of a network as functions of the local times."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,10 +11,12 @@ from lwd.errors import InputError
 from lwd.groups import Layout
 from lwd.path import Velocity, interpolate
 
+BATCH = 256
+"""Samples evaluated at once."""
 LEAST = 32
-"""Fewer samples than this say nothing about a mean square."""
+"""Smallest number of samples for estimating a mean square."""
 SHIFT = 0.01
-"""How far a clock is moved on to see how the velocity bends."""
+"""Time step of the finite differences of the velocity."""
 
 
 @dataclass(frozen=True)
@@ -22,8 +24,8 @@ class SurfaceTable:
     """l_g, n_g = mean |v_g|^2 and their standard errors at points of the time box.
 
     points: (m, n) local times; losses, energies and their errors: (m, n); bends: (m, n, 1 + n, 1 + n), Gram matrices of
-    v_g and of its change as each clock moves on (the state with it), or None. axis: the values of a full grid whose
-    points run in C order, or None where the points are scattered.
+    v_g and of its derivatives along the flow of each group, or None. axis: the values of a full grid whose points are
+    in C order, or None if the points are scattered.
     """
 
     layout: Layout
@@ -45,31 +47,31 @@ class SurfaceTable:
         for name, shape in shapes.items():
             value = getattr(self, name)
             if tuple(value.shape) != shape:
-                raise InputError(f"the surfaces' {name} must have shape {shape}, got {tuple(value.shape)}")
+                raise InputError(f"{name} of the surfaces must have shape {shape}, got {tuple(value.shape)}")
             if not torch.isfinite(value).all():
-                holes = int((~torch.isfinite(value.reshape(m, -1))).any(1).sum())
-                raise InputError(f"the surfaces' {name} hold NaN or infinity at {holes} of {m} points; tabulate again")
+                bad = int((~torch.isfinite(value.reshape(m, -1))).any(1).sum())
+                raise InputError(f"{name} of the surfaces has NaN or infinity at {bad} of {m} points; tabulate again")
         if ((self.points < 0) | (self.points > 1)).any():
-            raise InputError("the surfaces' points lie in [0, 1]; 0 is noise, 1 is data")
+            raise InputError("points of the surfaces must be in [0, 1]; 0 is noise, 1 is data")
         if (self.losses < 0).any() or (self.energies < 0).any():
-            raise InputError("the surfaces' losses and energies are mean squares and cannot be negative")
+            raise InputError("losses and energies of the surfaces are mean squares and cannot be negative")
         if self.count < LEAST:
             raise InputError(f"the surfaces were tabulated from {self.count} samples; at least {LEAST} are needed")
         if self.axis is not None:
             a = self.axis
             if a.ndim != 1 or len(a) < 2 or a[0] != 0 or a[-1] != 1 or not (a.diff() > 0).all():
-                raise InputError("the surfaces' axis must rise from 0 to 1; tabulate again")
+                raise InputError("the axis of the surfaces must increase from 0 to 1; tabulate again")
             if not torch.equal(self.points, grid_points(a, n)):
-                raise InputError("the surfaces' points are not the grid that their axis names")
+                raise InputError("the points of the surfaces are not the grid of their axis; tabulate again")
 
 
 def grid_points(axis: Tensor, groups: int) -> Tensor:
-    """All combinations of the axis's values: (p^n, n), the last group's time running fastest."""
+    """All combinations of the values of the axis: (p^n, n); the time of the last group varies fastest."""
     return torch.cartesian_prod(*[axis] * groups).reshape(-1, groups)
 
 
 def scattered_points(count: int, groups: int) -> Tensor:
-    """Well spread points of the box (Sobol), and its corners."""
+    """Sobol points in the box, and its corners."""
     engine = torch.quasirandom.SobolEngine(groups, scramble=True, seed=0)  # type: ignore[no-untyped-call]
     inner = engine.draw(count).double()
     corners = torch.tensor(list(product((0.0, 1.0), repeat=groups)), dtype=torch.float64)
@@ -84,22 +86,21 @@ def tabulate(
     layout: Layout,
     points: int = 13,
     bends: bool = True,
-    batch: int = 256,
-    seed: int = 0,
     progress: Callable[[int], object] | None = None,
 ) -> SurfaceTable:
-    """Estimate the surfaces of a denoiser: every point sees the same data and the same noise.
+    """Estimate the surfaces of a denoiser, with the same data and noise at every point.
 
     data: (m, c, ...) latents that the denoiser was not trained on, or a fresh draw; labels: (m,).
-    points: along each axis of the grid for two groups; 32 times as many scattered ones for three or more.
+    points: grid points along each axis for two groups; 32 * points scattered points for three or more.
     """
     if len(data) < LEAST:
         raise InputError(f"surfaces need at least {LEAST} samples, got {len(data)}")
     axis = torch.linspace(0, 1, points, dtype=torch.float64) if len(layout) <= 2 else None
     places = grid_points(axis, len(layout)) if axis is not None else scattered_points(32 * points, len(layout))
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     noise = torch.randn(data.shape, generator=generator, dtype=data.dtype).to(data.device)
-    rows = [_one_point(velocity, data, noise, labels, layout, place, bends, batch, progress) for place in places]
+    samples = [tuple(part) for part in zip(*(torch.split(x, BATCH) for x in (data, noise, labels)), strict=True)]
+    rows = [_one_point(velocity, samples, layout, place, bends, progress) for place in places]
     means, errors, grams = (torch.stack(part) for part in zip(*rows, strict=True))
     return SurfaceTable(
         layout, places, means[:, 0], means[:, 1], errors[:, 0], errors[:, 1], len(data), axis, grams if bends else None
@@ -108,37 +109,34 @@ def tabulate(
 
 def _one_point(
     velocity: Velocity,
-    data: Tensor,
-    noise: Tensor,
-    labels: Tensor,
+    samples: Sequence[tuple[Tensor, ...]],
     layout: Layout,
     place: Tensor,
     bends: bool,
-    batch: int,
     progress: Callable[[int], object] | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Means and standard errors of l and n, (2, n) each, and the Gram matrices (n, 1 + n, 1 + n)."""
-    found, grams = [], []
-    for x, e, label in zip(*(torch.split(part, batch) for part in (data, noise, labels)), strict=True):
+    rows, grams = [], []
+    for x, e, label in samples:
         times = place.expand(len(x), -1).to(x.device)
         z, target = interpolate(x, e, times, layout)
         v = velocity(z, times, label).to(z.dtype)
-        found.append(torch.stack([layout.means((v - target).square()), layout.means(v.square())], 1).double().cpu())
+        rows.append(torch.stack([layout.means((v - target).square()), layout.means(v.square())], 1).double().cpu())
         if bends:
             changes = [v, *(_change(velocity, z, v, times, label, layout, g) for g in range(len(layout)))]
             pairs = [torch.stack([layout.means(a * b).double().sum(0) for b in changes], -1) for a in changes]
             grams.append(torch.stack(pairs, 1).cpu())  # (n, 1 + n, 1 + n)
         if progress is not None:
             progress(len(x))
-    values = torch.cat(found)
-    gram = torch.stack(grams).sum(0) / len(data) if grams else torch.zeros(0)
+    values = torch.cat(rows)
+    gram = torch.stack(grams).sum(0) / len(values) if grams else torch.zeros(0)
     return values.mean(0), values.std(0) / len(values) ** 0.5, gram
 
 
 def _change(
     velocity: Velocity, z: Tensor, v: Tensor, times: Tensor, label: Tensor, layout: Layout, group: int
 ) -> Tensor:
-    """d v / d t_g along the flow of group g: the clock and the state of g move on together."""
+    """d v / d t_g along the flow of group g: its clock and its state advance together."""
     step = -SHIFT if float(times[0, group]) + SHIFT > 1 else SHIFT
     moved = times.clone()
     moved[:, group] += step
@@ -148,7 +146,7 @@ def _change(
 
 
 class GridSurfaces:
-    """A full grid as smooth functions: tensor products of cubic Hermite pieces with fourth-order slopes."""
+    """A full grid as smooth functions: tensor products of cubic Hermite splines with fourth-order slopes."""
 
     def __init__(self, table: SurfaceTable) -> None:
         if table.axis is None or len(table.axis) < 5:
@@ -162,14 +160,15 @@ class GridSurfaces:
     def __call__(self, times: Tensor) -> tuple[Tensor, Tensor]:
         """times (b, n) -> l and n, (b, n) each; differentiable."""
         found = self._at(times, self.values)
-        # A mean square is not negative, whatever a cubic makes of noise near zero.
+        # A mean square is never negative, but a cubic through noisy values near zero may be.
         return found[..., 0].clamp(min=0), found[..., 1].clamp(min=0)
 
     def gram(self, times: Tensor) -> Tensor:
         """times (b, n) -> Gram matrices of the velocity and its changes, (b, n, 1 + n, 1 + n)."""
         if self.bends is None:
             raise InputError(
-                "the surfaces were tabulated without curvatures; probe again, or predict no error", argument="steps"
+                "the surfaces have no curvatures, so no error can be predicted; run the surface probe again",
+                argument="steps",
             )
         return self._at(times, self.bends)
 
@@ -182,7 +181,7 @@ class GridSurfaces:
 
 
 def _hermite(t: Tensor, axis: Tensor, slopes: Tensor) -> Tensor:
-    """Weights (b, p) of the grid's values in a cubic Hermite interpolant at t (b,)."""
+    """Weights (b, p) of the grid values in a cubic Hermite interpolant at t (b,)."""
     t = t.double().clamp(0, 1)
     cell = (torch.bucketize(t.detach(), axis, right=True) - 1).clamp(0, len(axis) - 2)
     h = axis[cell + 1] - axis[cell]
@@ -196,7 +195,7 @@ def _hermite(t: Tensor, axis: Tensor, slopes: Tensor) -> Tensor:
 
 
 def _slopes(axis: Tensor) -> Tensor:
-    """Derivative matrix (p, p): at each point, of the quartic through the five nearest."""
+    """Derivative matrix (p, p): at each point, the derivative of the quartic through the five nearest points."""
     count = len(axis)
     matrix = torch.zeros(count, count, dtype=torch.float64)
     for i in range(count):
@@ -209,7 +208,7 @@ def _slopes(axis: Tensor) -> Tensor:
 
 
 class SmoothSurfaces:
-    """Scattered points as Chebyshev polynomials of the total degree with the least error on held-out points."""
+    """Scattered points as Chebyshev polynomials, of the total degree with the smallest error on held-out points."""
 
     def __init__(self, table: SurfaceTable, largest: int = 8) -> None:
         values = torch.cat([table.losses, table.energies], 1).double()
@@ -255,5 +254,5 @@ def _chebyshev(times: Tensor, terms: Sequence[tuple[int, ...]]) -> Tensor:
 
 
 def smooth(table: SurfaceTable) -> "GridSurfaces | SmoothSurfaces":
-    """The table as functions: a grid interpolated, scattered points fitted."""
+    """Turn a table into functions: interpolate a grid, fit scattered points."""
     return GridSurfaces(table) if table.axis is not None else SmoothSurfaces(table)

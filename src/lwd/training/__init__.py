@@ -1,1 +1,1 @@
-"""Stage II, and the loop that both stages share: configuration, steps, checkpoints, logs."""
+"""Stage II, and the training loop of both stages: configuration, steps, checkpoints, logs."""

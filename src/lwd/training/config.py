@@ -1,4 +1,4 @@
-"""Typed configuration of a run: defaults live here, presets hold only what deviates, `section.key=value` wins."""
+"""Typed configuration of a run: defaults, presets that change some of them, and `section.key=value` changes."""
 
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BeforeValidator, Field, model_validator
 
+from lwd.checkpoints.formats import SamplingDefaults
 from lwd.errors import InputError, nearest
 from lwd.io.records import Record
 
@@ -15,7 +16,7 @@ MAX_YAML_BYTES = 2**20
 
 
 def _number(value: Any) -> Any:
-    """YAML reads 1e-4 as text."""
+    """Convert strings to numbers: YAML reads 1e-4 as a string."""
     try:
         return float(value) if isinstance(value, str) else value
     except ValueError:
@@ -34,9 +35,9 @@ class NetworkSettings(Record):
     """A LightningDiT: a named size (`XL/1`), or depth, width, heads and patch."""
 
     size: str = ""
-    """A published size, such as XL/1; empty: depth, width, heads and patch decide."""
+    """A published size, such as XL/1; if empty, depth, width, heads and patch apply."""
     depth: Count = 5
-    """Blocks."""
+    """Number of blocks."""
     width: Count = 128
     """Width of the tokens."""
     heads: Count = 4
@@ -44,7 +45,7 @@ class NetworkSettings(Record):
     patch: Count = 1
     """Latent positions per token along each side."""
     tap: CountOrNone = 0
-    """Block whose features are aligned with the encoder's (REPA); 0 = none. Needed when objective.align > 0."""
+    """Block whose features are aligned with the encoder's (REPA); 0 = none. Required if objective.align > 0."""
     projector_width: Count = 2048
     """Width of the alignment projector."""
     recompute: bool = False
@@ -54,14 +55,16 @@ class NetworkSettings(Record):
 
 
 class ObjectiveSettings(Record):
-    """Weights of the loss terms. `cosine` and `align` are for the final training; a probe has them off."""
+    """Weights of the loss terms. `cosine` and `align` are for the final training; a probe does not use them."""
 
     weights: dict[str, NotNegative] = Field(default_factory=dict)
-    """By group; a group that is not named has weight 1."""
+    """Weights by group; the default is 1."""
     reduction: Literal["channels", "groups"] = "channels"
-    """Average over all channels (the paper), or over each group's own."""
+    """Average over all channels (the paper), or first over the channels of each group."""
     weight_gradient: Literal["exact", "stop", "none"] = "exact"
     """How the rate correction teaches the schedule; "none" switches the correction off (SFD's own loss)."""
+    kinetic_average: Literal["reduction", "groups"] = "reduction"
+    """Average energies as the reduction does, or over each group's channels (lambda's scale before version 0.2)."""
     cosine: NotNegative = 1.0
     """Weight of the cosine-direction loss."""
     align: NotNegative = 0.0
@@ -80,26 +83,26 @@ class OptimizerSettings(Record):
     weight_decay: NotNegative = 0.0
     """Decoupled weight decay."""
     warmup: CountOrNone = 0
-    """Steps over which the rate rises linearly to lr."""
+    """Steps of linear warm-up to lr."""
     decay: Literal["constant", "cosine"] = "constant"
     """Learning rate after the warm-up."""
     clip: NotNegative = 0.0
-    """Largest norm of the gradient; 0 = no clipping."""
+    """Maximum norm of the gradient; 0 = no clipping."""
     ema: Share = 0.9999
     """Decay of the averaged weights."""
     ema_warmup: bool = False
-    """Average over at most a tenth of the steps so far: for short runs, where 0.9999 would keep the start."""
+    """Average over at most a tenth of the steps so far: for short runs, where 0.9999 would keep the initial weights."""
 
 
 class RunSettings(Record):
-    """How long, how much at once, and what is kept."""
+    """Length, batch, precision, logging and checkpoints of a run."""
 
     steps: Count = 1_000_000
     """Training steps."""
     batch: Count = 256
-    """Images per step, over all processes and accumulated parts together."""
+    """Images per step, over all processes and accumulated parts."""
     accumulate: Count = 1
-    """Parts into which a step's batch is divided, to save memory."""
+    """Number of parts into which the batch of a step is divided, to save memory."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Random seed of initialisation, data order, noise and times."""
     label_drop: Share = 0.1
@@ -107,96 +110,118 @@ class RunSettings(Record):
     tau: Literal["uniform", "logit-normal"] = "uniform"
     """Distribution of the global time."""
     flip: bool = True
-    """Mirror half of the images, where the shards hold mirrored latents."""
+    """Mirror half of the images, if the shards have mirrored latents."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """auto: bf16 autocast on a GPU, fp32 on a CPU."""
     parallel: Literal["ddp", "fsdp2"] = "ddp"
-    """How several processes share the network."""
+    """Data parallelism with several processes."""
     log_every: Count = 50
     """Steps between lines of metrics."""
     save_every: Count = 2000
     """Steps between checkpoints."""
     keep_last: Count = 3
-    """Checkpoints to keep."""
+    """Number of latest checkpoints to keep."""
     keep_every: CountOrNone = 0
-    """Also keep the checkpoint of every so many steps for good; 0 = none."""
+    """Also keep the averaged weights of every so many steps for good, in kept/; 0 = none."""
+    keep_at: tuple[Count, ...] = ()
+    """Also keep the averaged weights of these steps for good, in kept/."""
     sample_every: CountOrNone = 0
-    """Draw a grid of samples every so many steps; 0 = never."""
+    """Steps between grids of samples; 0 = never."""
     max_bad: Count = 10
-    """Non-finite steps in a row after which the run returns to its last checkpoint."""
+    """Consecutive non-finite steps after which the run returns to its last checkpoint."""
     max_rollbacks: CountOrNone = 3
-    """Returns to a checkpoint before the run gives up."""
+    """Number of returns to a checkpoint before the run fails."""
 
 
 class ProbeSettings(Record):
-    """Stage I: the schedule learns together with a temporary denoiser."""
+    """Stage I: the schedule is learned together with a temporary denoiser."""
 
     steps: Count = 10_000
-    """The probe's own length; run.steps is the final training's."""
+    """Steps of the probe (run.steps is for the final training)."""
     kinetic: NotNegative = 0.04
     """lambda, the weight of the kinetic energy."""
     rho_lr: Positive = 0.01
     """Learning rate of rho."""
     burn_in: CountOrNone = 5000
-    """Steps before rho is averaged."""
+    """Steps before averaging of rho starts."""
     degree: Count = 4
     """Highest power of the polynomial rate."""
     start: Share = 0.0
     """Where rho starts: 0 = the identity, towards 1 = the collapsed curve."""
+    starts: tuple[Share, ...] = ()
+    """Several starts: a joint probe from each, of which the one with the lowest objective is kept."""
     points: Count = 11
     """Surface probe: grid points along each clock."""
     samples: Count = 384
     """Surface probe: images at each point."""
 
 
+class SamplingSettings(SamplingDefaults):
+    """How the trained model is sampled, kept in its checkpoints; `lwd sample` uses it unless told otherwise."""
+
+
 class Config(Record):
-    """A run's complete settings; written with it as run.json."""
+    """The complete settings of a run; written to run.json."""
 
     name: str = ""
-    """The preset's name."""
+    """Name of the preset."""
     about: str = ""
-    """What the preset is."""
+    """Description of the preset."""
     expected: dict[str, Any] = Field(default_factory=dict)
-    """The FID that the run should reach, by steps, and where the number comes from."""
+    """The FID that the run should reach, by steps, and its source."""
     schedule: str = ""
     """A schedule's name or file; a probe needs none."""
+    groups: tuple[str, ...] = ()
+    """Groups to read, in channel order; empty: all that the data have."""
+    budgets: dict[str, Any] = Field(default_factory=dict)
+    """Settings by training budget, chosen as PRESET@BUDGET."""
     network: NetworkSettings = NetworkSettings()
     objective: ObjectiveSettings = ObjectiveSettings()
     optimizer: OptimizerSettings = OptimizerSettings()
     run: RunSettings = RunSettings()
     probe: ProbeSettings = ProbeSettings()
+    sampling: SamplingSettings = SamplingSettings()
 
     @model_validator(mode="after")
     def _fits_together(self) -> "Config":
         if self.run.batch % self.run.accumulate:
             raise InputError(f"run.batch {self.run.batch} is not a multiple of run.accumulate {self.run.accumulate}")
         if self.objective.align and not self.network.tap:
-            raise InputError("objective.align needs features of the network; set network.tap=2 (the paper's block)")
+            raise InputError("objective.align needs a feature tap; set network.tap=2 (the paper's block)")
         return self
 
 
 def preset_names() -> tuple[str, ...]:
-    """The presets that come with lwd."""
+    """Return the names of the presets that ship with lwd."""
     folder = resources.files("lwd.training") / "presets"
     return tuple(sorted(entry.name[:-5] for entry in folder.iterdir() if entry.name.endswith(".yaml")))
 
 
 def weak_partner(preset: str) -> str:
     """The preset of the weak model that guides this one."""
-    known = {"lwd-xl": "lwd-b-weak", "lwd-xxl": "lwd-b-weak", "sfd-xl": "sfd-b-weak", "sync-xl": "sync-b-weak"}
-    known |= {name: f"{name.removesuffix('-small')}-weak" for name in ("cifar-small", "fashion-small")}
-    if preset not in known:
+    partner = load_config(preset).sampling.guide if preset else ""
+    if not partner:
+        known = [name for name in preset_names() if load_config(name).sampling.guide]
         raise InputError(f"the preset {preset!r} has no weak partner; {nearest(preset, known)}", argument="weak")
-    return known[preset]
+    return partner
 
 
 def load_config(preset: str = "", changes: Sequence[str] = ()) -> Config:
-    """A preset by name (`lwd-xl`) or path of a YAML file, with `section.key=value` changes on top."""
+    """A preset by name (`lwd-xl`) or path of a YAML file, with `section.key=value` changes on top.
+
+    `lwd-xl@3m` is the preset at one of its budgets.
+    """
+    preset, _, budget = preset.partition("@") if not Path(preset).is_file() else (preset, "", "")
     value = {"name": Path(preset).stem} | _preset(preset, ()) if preset else {}
+    if budget:
+        budgets = value.get("budgets", {})
+        if budget not in budgets:
+            raise InputError(f"{preset} has no budget {budget!r}; {nearest(budget, budgets)}", argument="preset")
+        value = _merge(value, budgets[budget]) | {"name": f"{value['name']}@{budget}"}
     for change in changes:
         key, separator, text = change.partition("=")
         if not separator:
-            raise InputError(f"settings are written as section.key=value, for example run.batch=64; got {change!r}")
+            raise InputError(f"settings must be written as section.key=value, such as run.batch=64; got {change!r}")
         *path, last = key.strip().split(".")
         inner = value
         for part in path:
@@ -208,30 +233,30 @@ def load_config(preset: str = "", changes: Sequence[str] = ()) -> Config:
 
 
 def config_from_dict(value: Any) -> Config:
-    """The inverse of `Config.to_dict`; unknown keys and wrong types are named."""
+    """Build a configuration from `Config.to_dict`; errors name unknown keys and wrong types."""
     return Config.parse(value)
 
 
 def with_changes(config: Config, **sections: Mapping[str, Any]) -> Config:
-    """`with_changes(config, run={"steps": 10})`: a copy with some settings changed."""
+    """Return a copy with some settings changed: `with_changes(config, run={"steps": 10})`."""
     return config.changed(**{name: getattr(config, name).changed(**changes) for name, changes in sections.items()})
 
 
 def _preset(name: str, seen: tuple[str, ...]) -> dict[str, Any]:
     if name in seen:
-        raise InputError(f"presets name each other as base in a circle: {' -> '.join((*seen, name))}")
+        raise InputError(f"the bases of these presets form a circle: {' -> '.join((*seen, name))}")
     known = preset_names()
     if name in known:
         text = (resources.files("lwd.training") / "presets" / f"{name}.yaml").read_text()
     elif Path(name).is_file():
         if Path(name).stat().st_size > MAX_YAML_BYTES:
-            raise InputError(f"{name} is too large for a preset")
+            raise InputError(f"{name} is too large for a preset (more than {MAX_YAML_BYTES} bytes)")
         text = Path(name).read_text(errors="replace")
     else:
         raise InputError(f"there is no preset or YAML file {name!r}; {nearest(name, known)}")
     value = _yaml(text, name)
     if not isinstance(value, dict):
-        raise InputError(f"{name} must hold sections such as 'run:', got {str(value)[:40]!r}")
+        raise InputError(f"{name} must contain sections such as 'run:', got {str(value)[:40]!r}")
     base = value.pop("base", None)
     if base is None:
         return value
@@ -241,7 +266,7 @@ def _preset(name: str, seen: tuple[str, ...]) -> dict[str, Any]:
 def _merge(base: dict[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for key, value in top.items():
-        both = isinstance(value, Mapping) and isinstance(base.get(key), Mapping) and key != "expected"
+        both = isinstance(value, Mapping) and isinstance(base.get(key), Mapping) and key not in ("expected", "budgets")
         merged[key] = _merge(base[key], value) if both else value
     return merged
 

@@ -1,4 +1,4 @@
-"""Where a run computes: one process or many, started by nothing, torchrun or accelerate launch."""
+"""Processes and devices of a run: one process, or several started by torchrun or accelerate launch."""
 
 import os
 from contextlib import AbstractContextManager, nullcontext
@@ -13,29 +13,29 @@ from lwd.errors import InputError
 
 
 class Devices:
-    """The processes of a run. Accelerate finds the launcher, the device and the precision, and wraps for DDP."""
+    """The processes of a run. Accelerate detects the launcher and device, sets the precision, and wraps for DDP."""
 
     def __init__(self, precision: str = "auto", parallel: str = "ddp", cpu: bool = False) -> None:
         from accelerate import Accelerator
         from accelerate.utils import InitProcessGroupKwargs
 
-        # `accelerate launch --use_fsdp` asks for sharding by this variable; it is ours to act on (see wrap).
+        # `accelerate launch --use_fsdp` sets this variable; we shard ourselves (see wrap).
         asked = os.environ.pop("ACCELERATE_USE_FSDP", "false").lower() == "true"
         self.parallel = "fsdp2" if asked else parallel
         found = torch.accelerator.current_accelerator()
-        cpu = cpu or found is None or found.type == "mps"  # Apple's has no float64, which times and rho need
+        cpu = cpu or found is None or found.type == "mps"  # mps has no float64, which times and rho need
         mixed = {"auto": "no" if cpu else "bf16", "fp32": "no", "bf16": "bf16"}[precision]
-        # The others wait while the main process writes and hashes a checkpoint of many gigabytes.
-        patience = InitProcessGroupKwargs(timeout=timedelta(hours=2))
-        self.accelerator = Accelerator(mixed_precision=mixed, cpu=cpu, kwargs_handlers=[patience])
+        # Other processes wait while the main process writes and hashes a checkpoint of many gigabytes.
+        long_timeout = InitProcessGroupKwargs(timeout=timedelta(hours=2))
+        self.accelerator = Accelerator(mixed_precision=mixed, cpu=cpu, kwargs_handlers=[long_timeout])
         self.rank, self.world = self.accelerator.process_index, self.accelerator.num_processes
         self.device: torch.device = self.accelerator.device
         self.main = self.rank == 0
         if self.parallel == "fsdp2" and self.world == 1:
-            raise InputError("fsdp2 shards over several processes; start with torchrun --nproc-per-node N")
+            raise InputError("fsdp2 needs several processes; start with torchrun --nproc-per-node N")
 
     def wrap(self, network: nn.Module) -> nn.Module:
-        """The network ready for this many processes."""
+        """Prepare the network for the processes of this run."""
         network = network.to(self.device)
         if self.world == 1:
             return network
@@ -45,7 +45,7 @@ class Devices:
         return wrapped
 
     def _shard(self, network: nn.Module) -> nn.Module:
-        # torch's own FSDP2: accelerate's needs a GPU, and this is all that it would do for us.
+        # torch's FSDP2: accelerate's wrapper needs a GPU, and would do no more than this.
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
 
@@ -59,7 +59,7 @@ class Devices:
         return self.accelerator.autocast()
 
     def partial(self, wrapped: nn.Module, last: bool) -> AbstractContextManager[Any]:
-        """Gradients of all but the last part of an accumulated batch stay on their process."""
+        """Synchronise gradients only for the last part of an accumulated batch."""
         if self.world == 1:
             return nullcontext()
         if self.parallel == "fsdp2":
@@ -68,17 +68,17 @@ class Devices:
         return nullcontext() if last else wrapped.no_sync()  # type: ignore[operator]
 
     def mean(self, value: Tensor) -> Tensor:
-        """The mean over processes (bit-equal on all of them)."""
+        """Return the mean over processes (equal on all of them, bit for bit)."""
         return value if self.world == 1 else self.accelerator.reduce(value, "mean")
 
     def any(self, flag: bool) -> bool:
-        """Whether any process says yes: all must agree before one leaves the loop."""
+        """Whether the flag is set on any process, so that all leave the loop together."""
         if self.world == 1:
             return flag
         return bool(self.accelerator.reduce(torch.tensor(float(flag), device=self.device), "sum") > 0)
 
     def from_main(self, number: int) -> int:
-        """The main process's number, on every process."""
+        """Return the main process's number on every process."""
         if self.world == 1:
             return number
         mine = torch.tensor(int(number) if self.main else 0, dtype=torch.int64, device=self.device)
@@ -89,9 +89,9 @@ class Devices:
 
 
 def full_copy(tensor: Tensor, keep: bool = True) -> Tensor:
-    """The full tensor behind a shard (all processes must ask together), or the tensor itself; on the CPU.
+    """Return the full tensor of a shard (a collective call), or the tensor itself; on the CPU.
 
-    keep: whether this process wants it; others take part in the gathering and keep nothing.
+    keep: whether this process needs it; the others only take part in gathering it.
     """
     full = tensor.detach()
     full = full.full_tensor() if isinstance(full, DTensor) else full

@@ -1,4 +1,4 @@
-"""The randomness of a training step, as a function of (seed, attempt, step, index in the global batch) alone."""
+"""The random draws of a training step, which depend only on (seed, attempt, step, index in the global batch)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,16 +13,16 @@ from lwd.schedule.base import Schedule
 
 @dataclass(frozen=True)
 class Draws:
-    """tau (b,) float64, noise (b, c, ...) float32, and whose label is dropped (b,)."""
+    """tau (b,) float64, noise (b, c, ...) float32, and which labels are dropped (b,)."""
 
     tau: Tensor
     noise: Tensor
     dropped: Tensor
     local: Tensor
-    """Independent local times (b, n), each group's spread evenly over [0, 1]; empty unless they are asked for."""
+    """Independent local times (b, n), stratified over [0, 1] for each group; empty unless requested."""
 
     def clocks(self, schedule: Schedule | None) -> tuple[Tensor, Tensor]:
-        """Local times and rates (b, n): on the schedule, or, without one, anywhere in the box (all rates 1)."""
+        """Local times and rates (b, n) of the schedule, or independent times (with rates 1) without one."""
         if schedule is None:
             return self.local, torch.ones_like(self.local)
         return schedule.times(self.tau), schedule.rates(self.tau)
@@ -30,27 +30,27 @@ class Draws:
 
 def draw(
     key: Sequence[int],
-    batch: int,
-    part: slice,
     shape: Sequence[int],
+    part: slice,
     tau: str = "uniform",
     label_drop: float = 0.0,
     device: torch.device | str = "cpu",
     groups: int = 0,
 ) -> Draws:
-    """The rows `part` of the global batch's draws.
+    """Return the rows `part` of the draws of the global batch, whose noise has this shape: (batch, c, ...).
 
-    Every process draws the whole batch and keeps its rows: a few milliseconds at ImageNet size, and nothing depends on
-    how many processes share the work. Devices of another kind have other generators, so other (equally good) draws.
-    groups: how many independent local times to draw as well.
+    Every process draws the full batch and keeps its rows: this takes a few milliseconds at ImageNet size, and results
+    do not depend on the number of processes. Other kinds of devices have other generators, and so other draws.
+    groups: number of independent local times to draw as well.
     """
+    batch = shape[0]
     generator = torch.Generator(device).manual_seed(mix(*key))
     options: Any = {"generator": generator, "device": device}
     clock = torch.rand(batch, dtype=torch.float64, **options)
     if tau == "logit-normal":
         clock = torch.sigmoid(torch.special.ndtri(clock.clamp(1e-12, 1 - 1e-12)))
     coin = torch.rand(batch, **options)
-    noise = torch.randn(batch, *shape, **options)
+    noise = torch.randn(*shape, **options)
     strata = [torch.randperm(batch, **options) for _ in range(groups)]
     local = torch.empty(batch, 0, dtype=torch.float64, device=device)
     if strata:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 class EMA:
-    """shadow <- decay shadow + (1 - decay) weights, after every step, in the weights' own dtype (float32)."""
+    """shadow <- decay shadow + (1 - decay) weights, after every step, in the dtype of the weights (float32)."""
 
     def __init__(self, weights: Iterable[Tensor], decay: float, warmup: bool = False) -> None:
         self.weights = list(weights)
@@ -16,6 +16,6 @@ class EMA:
 
     @torch.no_grad()
     def update(self, step: int) -> None:
-        """Take in the weights as they are after `step` (the first is 1)."""
+        """Update the average with the weights after `step` (the first step is 1)."""
         decay = min(self.decay, max(0.0, 1 - 10 / step)) if self.warmup else self.decay
         torch._foreach_lerp_(self.shadow, self.weights, 1 - decay)

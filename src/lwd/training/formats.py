@@ -8,7 +8,7 @@ from lwd.io.records import FileRecord, Record
 
 
 class RunFile(Record):
-    """run.json: what a run is."""
+    """run.json: the settings and data of a run."""
 
     config: dict[str, Any]
     """The resolved settings."""
@@ -17,23 +17,23 @@ class RunFile(Record):
 
 
 class LogSums(Record):
-    """Sums of the metrics line that was being averaged."""
+    """Sums of the current, unfinished metrics line."""
 
     count: int
     sums: dict[str, float]
 
 
 class TrainingState(FileRecord):
-    """state.json of a checkpoint: everything but the tensors."""
+    """state.json of a checkpoint: everything except the tensors."""
 
     format: Literal["lwd.training"] = "lwd.training"
     version: Literal[1] = 1
     step: Annotated[int, Field(ge=0)]
-    """Steps done."""
+    """Number of steps done."""
     sha256: dict[str, str]
-    """Checksum of every other file."""
+    """Checksums of all other files."""
     config: dict[str, Any]
-    """The run's settings."""
+    """Settings of the run."""
     lwd: str
     """Version of lwd."""
     data: str
@@ -43,16 +43,16 @@ class TrainingState(FileRecord):
     bad: int
     """Non-finite steps in a row."""
     skipped: int
-    """Non-finite steps in all."""
+    """Non-finite steps in total."""
     rollbacks: int
-    """Returns to a checkpoint."""
+    """Number of returns to a checkpoint."""
     updates: int
     """Updates of the network's optimizer."""
     averages: LogSums | None = None
-    """Sums of the metrics line that was being averaged."""
+    """Sums of the current, unfinished metrics line."""
     averaged: int | None = None
-    """Values of rho in the mean (a joint probe)."""
+    """Number of values in the mean of rho (joint probe)."""
     rho_updates: Annotated[int | None, Field(alias="rho updates")] = None
-    """Updates of rho's optimizer (a joint probe)."""
+    """Updates of rho's optimizer (joint probe)."""
 
     what: ClassVar[str] = "a training checkpoint"

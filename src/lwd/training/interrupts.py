@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C as a question instead of an end."""
+"""Graceful handling of SIGTERM and Ctrl-C."""
 
 import signal
 from collections.abc import Iterator
@@ -6,16 +6,20 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 
+class Interrupted(Exception):
+    """A training was interrupted by SIGTERM or Ctrl-C; its state is saved."""
+
+
 @dataclass
 class Stop:
-    """Whether someone asked the run to stop."""
+    """Whether the run was asked to stop."""
 
     asked: bool = False
 
 
 @contextmanager
 def interrupts() -> Iterator[Stop]:
-    """SIGTERM and Ctrl-C let the step finish; a second Ctrl-C ends at once."""
+    """Let the current step finish after SIGTERM or Ctrl-C; a second Ctrl-C stops immediately."""
     stop = Stop()
 
     def ask(number: int, _frame: object) -> None:
@@ -24,7 +28,7 @@ def interrupts() -> Iterator[Stop]:
         stop.asked = True
 
     old = {}
-    with suppress(ValueError):  # not the main thread: signals are someone else's
+    with suppress(ValueError):  # not in the main thread, which alone may handle signals
         for number in (signal.SIGTERM, signal.SIGINT):
             old[number] = signal.signal(number, ask)
     try:

@@ -1,4 +1,4 @@
-"""What a run writes down: metrics as JSON lines, trackers, a progress line."""
+"""Logs of a run: metrics as JSON lines, and trackers."""
 
 import json
 import sys
@@ -19,7 +19,7 @@ METRICS = "metrics.jsonl"
 
 
 class Averages:
-    """Means of loss terms over the steps since the last line; numbers stay on the device until they are read."""
+    """Means of loss terms over the steps since the last line; values stay on the device until they are read."""
 
     def __init__(self) -> None:
         self.sums: dict[str, Tensor] = {}
@@ -31,12 +31,12 @@ class Averages:
             self.sums[name] = self.sums[name] + value if name in self.sums else value
 
     def means(self, devices: Devices) -> dict[str, float]:
-        """The means by name, over all processes."""
-        found = self.sums_over(devices)
-        return {name: value / max(self.count, 1) for name, value in found["sums"].items()}
+        """Return the means by name, over all processes."""
+        totals = self.sums_over(devices)
+        return {name: value / max(self.count, 1) for name, value in totals["sums"].items()}
 
     def sums_over(self, devices: Devices) -> dict[str, Any]:
-        """The sums as plain numbers, averaged over processes in one exchange: for logs and checkpoints."""
+        """Return the sums as plain numbers, averaged over processes in one call, for logs and checkpoints."""
         if not self.sums:
             return {"count": self.count, "sums": {}}
         values = devices.mean(torch.stack([value.double().to(devices.device) for value in self.sums.values()]))
@@ -44,7 +44,7 @@ class Averages:
 
     @classmethod
     def of(cls, saved: LogSums | None, devices: Devices) -> "Averages":
-        """Take up the sums of a checkpoint, so that the next line is the one of an undisturbed run."""
+        """Restore the sums of a checkpoint, so that the next line equals that of an uninterrupted run."""
         averages = cls()
         if saved is not None:
             averages.count = saved.count
@@ -54,7 +54,7 @@ class Averages:
 
 
 class Journal:
-    """metrics.jsonl always, TensorBoard if it is installed, W&B if asked for; only the main process writes."""
+    """Writes metrics.jsonl, TensorBoard if installed, and W&B if requested; only in the main process."""
 
     def __init__(self, out: Path, devices: Devices, config: Mapping[str, Any], wandb: bool = False) -> None:
         self.path, self.main = out / METRICS, devices.main
@@ -75,7 +75,7 @@ class Journal:
             self.trackers[-1].store_init_configuration(dict(config))
 
     def rewind(self, step: int) -> None:
-        """Forget lines after `step` (a resumed run writes them again), and a line that was cut short."""
+        """Remove lines after `step`, which a resumed run writes again, and incomplete lines."""
         if self.main and self.path.exists():
             lines = [line for line in read_metrics(self.path) if line.get("step", 0) <= step]
             write_bytes(self.path, "".join(json.dumps(line) + "\n" for line in lines).encode())
@@ -105,7 +105,7 @@ class Journal:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The lines of a metrics file; one that was cut short by a kill is left out."""
+    """Read the lines of a metrics file, without incomplete ones."""
     try:
         text = path.read_text(errors="replace")
     except OSError as error:

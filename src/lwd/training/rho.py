@@ -1,4 +1,4 @@
-"""The paper's Stage I (Algorithm 1), as far as rho is concerned: its descent, its average, its trace, and a verdict."""
+"""The part of Stage I (Algorithm 1) that concerns rho: its optimizer, average, trace and verdict."""
 
 from dataclasses import dataclass, field
 
@@ -12,9 +12,9 @@ from lwd.surfaces.verdict import Verdict, judge
 
 @dataclass
 class RhoProbe:
-    """rho beside a denoiser: `update` after each backward pass, `finish` at the end.
+    """Learns rho together with a denoiser: call `update` after each backward pass, and `finish` at the end.
 
-    The denoiser and rho descend one loss; rho has its own optimizer (no weight decay) and its own learning rate.
+    The denoiser and rho minimise the same loss; rho has its own optimizer (no weight decay) and learning rate.
     """
 
     schedule: Learnable
@@ -22,17 +22,17 @@ class RhoProbe:
     burn_in: int = 5000
     average: RhoAverage = field(init=False)
     trace: list[tuple[int, list[float]]] = field(default_factory=list)
-    """rho at some steps, flattened: enough to draw how the curve moved."""
+    """rho at some steps, flattened, to plot how the curve moved."""
 
     def __post_init__(self) -> None:
         if not self.schedule.rho.numel():
-            raise InputError("a single group has no schedule to learn; the probe needs two groups or more")
+            raise InputError("a single group has no schedule to learn; a probe needs at least two groups")
         self.schedule.rho.requires_grad_(True)
         self.optimizer = torch.optim.AdamW([self.schedule.rho], lr=self.lr, weight_decay=0.0)
         self.average = RhoAverage(self.burn_in)
 
     def update(self, step: int, keep: bool) -> None:
-        """One step of rho down its gradient; keep: also put it into the trace."""
+        """Take one optimizer step of rho; keep: also add it to the trace."""
         self.optimizer.step()
         self.average.update(step, self.schedule)
         if keep:
@@ -42,12 +42,12 @@ class RhoProbe:
         self.trace.append((step, self.schedule.rho.detach().flatten().tolist()))
 
     def finish(self) -> tuple[Learnable, Verdict]:
-        """The frozen schedule at the mean of rho after burn-in, and what to think of it."""
+        """Return the frozen schedule at the mean of rho after burn-in, and its verdict."""
         frozen = self.average.frozen(self.schedule).cpu()
         return frozen, judge(frozen, self.curves())
 
     def curves(self, points: int = 101) -> tuple[list[int], Tensor]:
-        """Steps of the trace, and the schedule's times there: (kept, points, n)."""
+        """Steps of the trace, and the times of the schedule at these steps: (steps, points, n)."""
         tau, steps, rows = torch.linspace(0, 1, points, dtype=torch.float64), [], []
         for step, rho in self.trace:
             steps.append(step)

@@ -1,4 +1,4 @@
-"""The state of a run as tensors by name, and back: the same for any number of processes."""
+"""Convert the state of a run to tensors by name, and back, independent of the number of processes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,18 +15,22 @@ from lwd.training.state import Saved
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 FREE = {
-    "run": "steps accumulate precision parallel log_every save_every keep_last keep_every sample_every max_bad "
+    "run": "steps accumulate precision parallel log_every save_every keep_last keep_every keep_at sample_every max_bad "
     "max_rollbacks",
     "network": "recompute compile",
-    "probe": "steps points samples",
+    "probe": "steps points samples starts",
 }
-"""Settings that may change when a run is continued: how long, and how it computes (precision: its rounding)."""
+"""Settings that may change when a run continues: its length and how it computes (precision changes rounding)."""
+
+
+EARLIER = {"objective.kinetic_average": "groups"}
+"""What a run did before a setting existed."""
 
 
 def of_network(
     names: Sequence[str], weights: Sequence[Tensor], optimizer: torch.optim.Optimizer, keep: bool = True
 ) -> dict[str, Tensor]:
-    """Weights and Adam's moments, whole (all processes must ask together; `keep` says whether this one wants them)."""
+    """Gather weights and Adam's moments (a collective call); keep: whether this process needs them."""
     tensors: dict[str, Tensor] = {}
     for name, weight in zip(names, weights, strict=True):
         tensors[f"weights.{name}"] = full_copy(weight, keep)
@@ -42,7 +46,7 @@ def restore_network(
     shadow: Sequence[Tensor],
     optimizer: torch.optim.Optimizer,
 ) -> None:
-    """Put a checkpoint's weights, average and moments in place, after all of them were checked."""
+    """Check all weights, averages and moments of a checkpoint, then restore them."""
     count = found.state.updates
     shapes = {name: tuple(weight.shape) for name, weight in zip(names, weights, strict=True)}
     wanted = {f"weights.{name}": shape for name, shape in shapes.items()}
@@ -84,7 +88,7 @@ def restore_rho(found: Saved, probe: RhoProbe) -> None:
     rho = probe.schedule.rho
     problems = mismatches({"rho": tuple(rho.shape)}, {k: t for k, t in found.tensors.items() if k == "rho"})
     if problems:
-        raise InputError(f"{found.path} is no checkpoint of this probe: " + "; ".join(problems))
+        raise InputError(f"{found.path} is not a checkpoint of this probe: " + "; ".join(problems))
     copy_into(rho, found.tensors["rho"])
     count = found.state.rho_updates or 0
     probe.optimizer.state.pop(rho, None)
@@ -99,12 +103,12 @@ def restore_rho(found: Saved, probe: RhoProbe) -> None:
 
 
 def updates(optimizer: torch.optim.Optimizer) -> int:
-    """How many steps an AdamW has made."""
+    """Return the number of steps of an AdamW optimizer."""
     return max((int(entry["step"]) for entry in optimizer.state.values()), default=0)
 
 
 def check_same_run(found: Saved, config: Config, about: Mapping[str, Any], probe: bool) -> None:
-    """Refuse to continue with settings, a schedule or data that would make it another run."""
+    """Raise an error if settings, schedule or data differ from those of the checkpoint."""
     changed = differences(found.state.config, config, probe)
     changed += [f"the {key}" for key, value in about.items() if getattr(found.state, key) != value]
     if changed:
@@ -115,11 +119,13 @@ def check_same_run(found: Saved, config: Config, about: Mapping[str, Any], probe
 
 
 def differences(old: Mapping[str, Any], config: Config, probe: bool) -> list[str]:
-    """Settings in which a run's recorded configuration differs so that its numbers would."""
+    """List the settings that differ from the recorded configuration and affect the result."""
     changed, mine = [], config.to_dict()
     for section in ("network", "objective", "optimizer", "run", *(("probe",) if probe else ())):
         for key, value in mine[section].items():
-            before = dict(old.get(section, {})).get(key, value)
+            before = dict(old.get(section, {})).get(key, EARLIER.get(f"{section}.{key}", value))
+            if key == "kinetic_average" and (not probe or config.objective.reduction == "groups"):
+                continue  # no energies, or the same under both
             if key not in FREE.get(section, "").split() and before != value:
                 changed.append(f"{section}.{key} ({before} -> {value})")
     steps = dict(old.get("run", {})).get("steps")

@@ -1,4 +1,4 @@
-"""Training checkpoints on disk: written aside, checksummed, renamed; found, verified and pruned."""
+"""Training checkpoints on disk: write atomically with checksums, find, verify and prune."""
 
 import os
 import secrets
@@ -21,7 +21,7 @@ STATE, TENSORS, MODEL, LATEST = "state.json", "training.safetensors", "model.saf
 
 @dataclass(frozen=True)
 class Saved:
-    """A verified checkpoint: its directory, its numbers, its tensors by name, and the averaged weights."""
+    """A verified checkpoint: its directory, state, tensors by name, and averaged weights."""
 
     path: Path
     state: TrainingState
@@ -35,24 +35,24 @@ class Saved:
 
 @contextmanager
 def writing(folder: Path, step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> Iterator[Path]:
-    """Write one checkpoint; the block adds model.safetensors, and more.
+    """Write one checkpoint; the block adds model.safetensors and other files.
 
-    It appears whole under its name, and only then `latest` moves.
+    The directory appears when it is complete; `latest` is updated after that.
     """
     path = folder / f"{step:08}"
-    with atomic_directory(path, replace=True) as aside:
-        write_safetensors(aside / TENSORS, tensors)
-        yield aside
-        sums = {file.name: sha256(file) for file in sorted(aside.iterdir())}
-        TrainingState(step=step, sha256=sums, **state).write(aside / STATE)
-        # What makes the directory one of ours, so that an older one of the same step may be replaced.
-        if not (aside / "config.json").exists():
-            write_json(aside / "config.json", {"format": TrainingState.format_name(), "version": 1})
+    with atomic_directory(path, replace=True) as temporary:
+        write_safetensors(temporary / TENSORS, tensors)
+        yield temporary
+        sums = {file.name: sha256(file) for file in sorted(temporary.iterdir())}
+        TrainingState(step=step, sha256=sums, **state).write(temporary / STATE)
+        # atomic_directory replaces only directories with a config.json.
+        if not (temporary / "config.json").exists():
+            write_json(temporary / "config.json", {"format": TrainingState.format_name(), "version": 1})
     write_bytes(folder / LATEST, path.name.encode())
 
 
 def candidates(folder: Path) -> list[Path]:
-    """Checkpoint directories, best first: the one that `latest` names, then the others from new to old."""
+    """Return checkpoint directories, best first: the one in `latest`, then the others from new to old."""
     found = sorted((p for p in folder.glob("[0-9]*") if p.is_dir() and p.name.isdecimal()), reverse=True)
     try:
         named = folder / (folder / LATEST).read_text(errors="replace").strip()
@@ -62,7 +62,7 @@ def candidates(folder: Path) -> list[Path]:
 
 
 def newest(folder: Path, warn: Callable[[str], object]) -> Saved | None:
-    """The newest whole checkpoint; damaged ones are put aside, with a message. None where there never was one."""
+    """Read the newest intact checkpoint, and rename damaged ones with a warning; None if there is none at all."""
     problems: list[tuple[Path, str]] = []
     for path in candidates(folder):
         try:
@@ -77,12 +77,12 @@ def newest(folder: Path, warn: Callable[[str], object]) -> Saved | None:
         return found
     if problems:
         reasons = "; ".join(reason for _, reason in problems[:3])
-        raise InputError(f"none of the checkpoints in {folder} can be read ({reasons}); move it away to start anew")
+        raise InputError(f"none of the checkpoints in {folder} can be read ({reasons}); to start again, move it away")
     return None
 
 
 def read(path: Path, verify: bool = True) -> Saved:
-    """Read one checkpoint and verify every file of it (processes beside the main one need not do that again)."""
+    """Read one checkpoint and verify all its files (`verify` is needed only in the main process)."""
     state = TrainingState.read(path / STATE)
     if not {TENSORS, MODEL} <= set(state.sha256):
         raise InputError(f"{path / STATE} lacks the checksum of {TENSORS} or {MODEL}")
@@ -91,31 +91,43 @@ def read(path: Path, verify: bool = True) -> Saved:
         if not file.is_file():
             raise InputError(f"{file} is missing")
         if sha256(file) != expected:
-            raise InputError(f"{file} was changed or truncated: its checksum is not the recorded one")
+            raise InputError(f"{file} was changed or truncated: its checksum differs from the recorded one")
     return Saved(path, state, read_safetensors(path / TENSORS), read_safetensors(path / MODEL))
 
 
-def prune(folder: Path, keep_last: int, keep_every: int) -> None:
-    """Remove old checkpoints: the last `keep_last` stay, and every one at a multiple of `keep_every`."""
-    kept = (folder / LATEST).read_text(errors="replace").strip() if (folder / LATEST).exists() else ""
+def keep_model(path: Path, folder: Path) -> None:
+    """Keep a checkpoint's model directory for good, without the optimizer's state: a fifth of its size."""
+    target = folder / path.name
+    if target.exists():
+        return
+    with atomic_directory(target) as aside:
+        for file in sorted(path.iterdir()):
+            if file.name not in (STATE, TENSORS):
+                shutil.copyfile(file, aside / file.name)
+
+
+def prune(folder: Path, keep_last: int, kept: Path, is_kept: Callable[[int], bool]) -> None:
+    """Remove all but the last `keep_last` checkpoints; models that are kept for good are in `kept` first."""
+    latest = (folder / LATEST).read_text(errors="replace").strip() if (folder / LATEST).exists() else ""
     for path in sorted((p for p in folder.glob("[0-9]*") if p.name.isdecimal()), reverse=True)[keep_last:]:
-        if path.name == kept:
+        if path.name == latest:
             continue
-        if not keep_every or int(path.name) % keep_every or int(path.name) == 0:
-            shutil.rmtree(path, ignore_errors=True)
+        if is_kept(int(path.name)):  # saved by an earlier version, or just before a kill
+            keep_model(path, kept)
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def sweep(folder: Path) -> None:
-    """Remove what a killed process left under temporary names."""
+    """Remove temporary directories that killed processes left behind."""
     for leftover in folder.glob(".[0-9]*.*"):
         shutil.rmtree(leftover, ignore_errors=True)
 
 
 def check_space(folder: Path, size: int) -> None:
-    """Refuse to start where one checkpoint of `size` bytes does not fit."""
+    """Raise an error if there is no space for one checkpoint of `size` bytes."""
     free = shutil.disk_usage(_existing(folder)).free
     if free < size:
-        raise InputError(f"{folder} has {free / 1e9:.2f} GB free; one checkpoint needs {size / 1e9:.2f} GB")
+        raise InputError(f"{folder} has {free / 1e9:.2f} GB free, but one checkpoint needs {size / 1e9:.2f} GB")
 
 
 def _existing(path: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Stage II: train the final denoiser under a fixed schedule; and what both stages set up in the same way."""
+"""Stage II: train the final denoiser under a fixed schedule; and the setup that both stages share."""
 
 import os
 from collections.abc import Sequence
@@ -8,6 +8,7 @@ import torch
 
 from lwd.checkpoints.directory import locate
 from lwd.errors import InputError
+from lwd.groups import Layout
 from lwd.io.files import model_digest
 from lwd.io.tensors import mismatches, read_safetensors
 from lwd.latents.base import Latents
@@ -33,10 +34,10 @@ def train(
     options: RunOptions | None = None,
     init_from: str | os.PathLike[str] | None = None,
 ) -> Outcome:
-    """Train a denoiser under config.schedule and keep it in `out`; run again to continue after an interruption.
+    """Train a denoiser under config.schedule and save it in `out`; run again to continue after an interruption.
 
-    config: a configuration, or a preset's name. data: a directory of shards, or latents in memory.
-    init_from: a checkpoint whose weights a new run starts with, such as a surface probe's.
+    config: a configuration, or the name of a preset. data: a directory of shards, or latents in memory.
+    init_from: a checkpoint with the initial weights of a new run, such as that of a surface probe.
 
     Example:
         >>> latents, labels = torch.randn(64, 6, 4, 4), torch.arange(64) % 2
@@ -57,10 +58,16 @@ def train(
         )
     schedule = parse_schedule(config.schedule, data.layout.names)
     if isinstance(schedule, Learnable):
-        schedule = schedule.freeze().to(devices.device)
+        if not schedule.frozen:
+            raise InputError(
+                f"{config.schedule!r} names a family, not a learned curve: it would train the identity; learn one with "
+                "a probe, or use synchronous",
+                argument="schedule",
+            )
+        schedule = schedule.to(devices.device)
     o = config.objective
     objective = FlowObjective(data.layout, o.weights, o.reduction, o.weight_gradient, cosine=o.cosine, align=o.align)
-    if not o.align:  # a projector that nothing trains would only be carried along
+    if not o.align:  # without alignment the projector would never be trained
         config = with_changes(config, network={"tap": 0})
     about: dict[str, Any] = {"by": "lwd train", "preset": config.name, "data": data.fingerprint}
     about |= {"seed": config.run.seed, "versions": versions(), "schedule": read_provenance(config.schedule)}
@@ -73,11 +80,11 @@ def train(
 
 
 def open_data(data: Data, config: Config, groups: Sequence[str] | None = None) -> Latents:
-    """The shards of a directory, with alignment features if the objective needs them; latents pass through."""
+    """Open a directory of shards, with alignment features if the objective needs them; return latents unchanged."""
     if not isinstance(data, str | os.PathLike):
         return data
     try:
-        return LatentReader(data, groups=groups, features=config.objective.align > 0)
+        return LatentReader(data, groups=groups or config.groups or None, features=config.objective.align > 0)
     except InputError as error:
         if FEATURES not in str(error):
             raise
@@ -85,26 +92,30 @@ def open_data(data: Data, config: Config, groups: Sequence[str] | None = None) -
 
 
 def build_network(config: Config, data: Latents) -> LightningDiT:
-    """The configured network for these data, initialised from the run's seed."""
-    n = config.network
-    changes: dict[str, Any] = {"classes": data.classes, "grid": data.size, "null_row": config.run.label_drop > 0}
-    changes |= {"tap": n.tap, "projector_width": n.projector_width}
+    """Build the configured network for these data, initialised with the seed of the run."""
+    features = {}
     if isinstance(data, LatentReader) and data.features:
-        changes["features"] = data.shards[0].entries[FEATURES].shape[1]
-    if n.size:
-        network = LightningDiTConfig.of(n.size, data.layout, **changes)
-    else:
-        network = LightningDiTConfig(data.layout, n.depth, n.width, n.heads, patch=n.patch, **changes)
+        features = {"features": data.shards[0].entries[FEATURES].shape[1]}
+    network = network_config(config, data.layout, classes=data.classes, grid=data.size, **features)
     torch.manual_seed(config.run.seed)
-    return LightningDiT(network, n.recompute, n.compile)
+    return LightningDiT(network, config.network.recompute, config.network.compile)
+
+
+def network_config(config: Config, layout: Layout, **shape: Any) -> LightningDiTConfig:
+    """Return the architecture of the configured network; shape: classes, grid and features of the data."""
+    n = config.network
+    shape |= {"null_row": config.run.label_drop > 0, "tap": n.tap, "projector_width": n.projector_width}
+    if n.size:
+        return LightningDiTConfig.of(n.size, layout, **shape)
+    return LightningDiTConfig(layout, n.depth, n.width, n.heads, patch=n.patch, **shape)
 
 
 def load_into(network: torch.nn.Module, source: str | os.PathLike[str]) -> str:
-    """Copy a checkpoint's weights into a network of the same shape; its digest. A projector may be missing."""
+    """Copy the weights of a checkpoint into a network; returns its digest. A projector may be missing."""
     directory = locate(source)
     if not (directory / "model.safetensors").exists():
         raise InputError(
-            f"{directory}/model.safetensors does not exist; start from the directory of a probe or training",
+            f"{directory}/model.safetensors does not exist; use the directory of a probe or training",
             argument="init_from",
         )
     weights = read_safetensors(directory / "model.safetensors")
@@ -118,11 +129,11 @@ def load_into(network: torch.nn.Module, source: str | os.PathLike[str]) -> str:
 
 
 def class_names(data: Latents) -> dict[str, list[str]]:
-    """The names of the classes, for a checkpoint's record, where the data have them."""
+    """Return the names of the classes for the provenance of a checkpoint, if the data have them."""
     names = getattr(data, "class_names", ())
     return {"classes": list(names)} if names else {}
 
 
 def versions() -> dict[str, str]:
-    """What computed a result."""
+    """Return the versions of lwd and torch, for provenance."""
     return {"lwd": __version__, "torch": torch.__version__}

@@ -1,4 +1,4 @@
-"""The loop of both stages: draw, step, guard, average, write down, save; killed at any moment, it goes on."""
+"""The training loop of both stages: draw, step, average, log, save; it resumes even after a kill."""
 
 import os
 import time
@@ -37,7 +37,7 @@ from lwd.training.journal import Averages, Journal
 from lwd.training.task import RunOptions, Task, prepare
 from lwd.version import __version__
 
-CHECKPOINTS = "checkpoints"
+CHECKPOINTS, KEPT = "checkpoints", "kept"
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Outcome:
     step: int
     finished: bool
     skipped: int
-    """Steps left out because a loss or gradient was not finite."""
+    """Number of steps skipped because a loss or gradient was not finite."""
 
 
 class Trainer:
@@ -63,7 +63,9 @@ class Trainer:
         self.parts = config.run.accumulate
         if config.run.batch % (self.devices.world * self.parts):
             raise InputError(
-                f"run.batch {config.run.batch} cannot be shared by {self.devices.world} processes x {self.parts} parts"
+                f"run.batch must be a multiple of {self.devices.world} processes x {self.parts} parts, "
+                f"got {config.run.batch}",
+                argument="run.batch",
             )
         self._prepare_folder(self.inner)
         self.network = self.devices.wrap(self.inner)
@@ -82,7 +84,7 @@ class Trainer:
         size = sum(p.numel() * p.element_size() for p in network.parameters())
         if self.devices.main:
             check_writable(self.out)
-            state.check_space(self.out, 5 * size)  # weights, EMA, two moments, and some air
+            state.check_space(self.out, 5 * size)  # weights, EMA, two moments, and a margin
 
     def _adamw(self) -> torch.optim.AdamW:
         o = self.config.optimizer
@@ -105,7 +107,7 @@ class Trainer:
             while self.step < self.config.run.steps:
                 before = self.step
                 self.advance()
-                if self.step <= before:  # went back to a checkpoint
+                if self.step <= before:  # returned to a checkpoint
                     continue
                 if self.step % self.config.run.log_every == 0 or self.step == self.config.run.steps:
                     self._log(time.monotonic() - started, first)
@@ -123,10 +125,15 @@ class Trainer:
     def _is_due(self) -> bool:
         run = self.config.run
         every = (run.save_every, *((run.sample_every,) if run.sample_every else ()))
-        return self.step == run.steps or any(self.step % number == 0 for number in every)
+        return self.step == run.steps or self.step in run.keep_at or any(self.step % n == 0 for n in every)
+
+    def is_kept(self, step: int) -> bool:
+        """Whether the averaged weights of a step are kept for good."""
+        run = self.config.run
+        return step in run.keep_at or bool(step and run.keep_every and step % run.keep_every == 0)
 
     def advance(self) -> None:
-        """One step: forward and backward over all parts, then the optimizer, unless something is not finite."""
+        """Take one step: forward and backward over all parts, then the optimizer unless something is not finite."""
         batches = self._fetch()
         self.optimizer.zero_grad()
         if self.probe is not None:
@@ -137,10 +144,10 @@ class Trainer:
                 losses = self.losses(batch, self._draws(part, len(batch.labels)))
             (losses.total / self.parts).backward()  # type: ignore[no-untyped-call]
             terms.append(losses.tensors())
-        self._rate()
+        self._set_rate()
         norm = self._norm()
         self.step += 1
-        # One wait for the device per step: a step that must not happen cannot be undone later.
+        # This synchronises once per step: a non-finite update could not be undone later.
         if not bool(torch.isfinite(norm)):
             self._skip()
             return
@@ -168,7 +175,7 @@ class Trainer:
         if not self.objective.align:
             return self.objective(self.network(z, times, labels), target, rates)
         if batch.features is None:
-            raise InputError("objective.align needs features beside the latents; encode them, or set it to 0")
+            raise InputError("objective.align needs features of the images; encode them, or set it to 0")
         features = batch.features.to(self.devices.device, non_blocking=True)
         velocity, projected = self.network(z, times, labels, features=True)
         features = resize_map(features, *projected.shape[2:])
@@ -176,15 +183,15 @@ class Trainer:
 
     def _draws(self, part: int, share: int) -> Draws:
         run, first = self.config.run, (part * self.devices.world + self.devices.rank) * share
-        shape = (self.data.layout.channels, *self.data.size)
+        shape = (run.batch, self.data.layout.channels, *self.data.size)
         key, rows = (run.seed, self.rollbacks, self.step), slice(first, first + share)
         groups = 0 if self.schedule is not None else len(self.data.layout)
-        return draw(key, run.batch, rows, shape, run.tau, run.label_drop, self.devices.device, groups)
+        return draw(key, shape, rows, run.tau, run.label_drop, self.devices.device, groups)
 
     def _fetch(self) -> list[Batch]:
-        """This step's batches; the next step's are gathered meanwhile."""
+        """Return the batches of this step, and read those of the next step in the background."""
         now, following = (self.rollbacks, self.step), (self.rollbacks, self.step + 1)
-        if self.devices.device.type == "cpu":  # a second thread would only fight for the same cores
+        if self.devices.device.type == "cpu":  # a second thread would compete for the same cores
             return self._gather(*now)
         if self._ahead is None or self._ahead[0] != now:
             self._ahead = (now, self._reader.submit(self._gather, *now))
@@ -199,7 +206,7 @@ class Trainer:
         ranks = (part * world + self.devices.rank for part in range(self.parts))
         return [self.data.batch(step, run.batch, seed, rank, self.parts * world, flip) for rank in ranks]
 
-    def _rate(self) -> None:
+    def _set_rate(self) -> None:
         o, step = self.config.optimizer, self.step
         rate = min(1.0, (step + 1) / o.warmup) if o.warmup else 1.0
         if o.decay == "cosine":
@@ -208,7 +215,7 @@ class Trainer:
             group["lr"] = o.lr * rate
 
     def _norm(self) -> Tensor:
-        """Norm of the gradient of everything that learns, in float32, the same on all processes."""
+        """Return the total gradient norm, in float32, equal on all processes."""
         norm = nn.utils.get_total_norm([w.grad for w in self.weights if w.grad is not None])
         norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
         if self.probe is None:
@@ -216,9 +223,9 @@ class Trainer:
         rho = self.probe.schedule.rho
         if rho.grad is None:
             raise InputError("the loss does not depend on the schedule, so there is nothing to learn")
-        # Five numbers: averaged by hand, so that they are in no bucket and no shard.
+        # A few numbers, averaged here because rho is not part of the wrapped network.
         rho.grad = self.devices.mean(rho.grad)
-        return norm + 0 * rho.grad.float().norm()  # infects with NaN or infinity, and changes nothing else
+        return norm + 0 * rho.grad.float().norm()  # only passes on NaN and infinity
 
     def _skip(self) -> None:
         self.bad, self.skipped = self.bad + 1, self.skipped + 1
@@ -227,15 +234,15 @@ class Trainer:
             return
         if self.rollbacks >= self.config.run.max_rollbacks:
             raise InputError(
-                f"step {self.step}: {self.bad} steps in a row were not finite, and {self.rollbacks} returns to a "
-                "checkpoint did not help; lower optimizer.lr, set optimizer.clip=1, or check the data"
+                f"step {self.step}: {self.bad} steps in a row were not finite, also after {self.rollbacks} returns to "
+                "a checkpoint; lower optimizer.lr, set optimizer.clip=1, or check the data"
             )
         attempt, skipped, failed = self.rollbacks + 1, self.skipped, self.step
         self.resume()
         self.rollbacks, self.skipped, self.bad = attempt, skipped, 0
         self.journal.say(
             f"step {failed}: {self.config.run.max_bad} steps in a row were not finite; back to the checkpoint of step "
-            f"{self.step}, with other random numbers (return {attempt} of {self.config.run.max_rollbacks})"
+            f"{self.step} with other random numbers (return {attempt} of {self.config.run.max_rollbacks})"
         )
 
     def _log(self, seconds: float, first: int) -> None:
@@ -248,7 +255,7 @@ class Trainer:
         self.last_line = numbers
 
     def save(self) -> None:
-        """Write everything that the run is, independent of the number of processes."""
+        """Write a checkpoint with the complete state of the run, independent of the number of processes."""
         keep = self.devices.main
         average = {name: full_copy(shadow, keep) for name, shadow in zip(self.names, self.ema.shadow, strict=True)}
         tensors = snapshot.of_network(self.names, self.weights, self.optimizer, keep)
@@ -263,21 +270,25 @@ class Trainer:
         numbers |= {"config": self.config.to_dict(), "lwd": __version__} | self._about()
         if self.devices.main:
             folder = self.out / CHECKPOINTS
-            with state.writing(folder, self.step, tensors, numbers) as aside:
+            with state.writing(folder, self.step, tensors, numbers) as target:
                 if isinstance(self.inner, LightningDiT):
                     record = {"step": self.step} | self.provenance
                     curve = self.schedule or Synchronous(self.data.layout.names)
                     record |= {"any_schedule": True} if self.schedule is None else {}
-                    write_checkpoint(aside, self.inner.config, average, curve, self.data.statistics, record)
+                    write_checkpoint(
+                        target, self.inner.config, average, curve, self.data.statistics, record, self.config.sampling
+                    )
                 else:
-                    write_safetensors(aside / state.MODEL, average)
-            state.prune(folder, self.config.run.keep_last, self.config.run.keep_every)
+                    write_safetensors(target / state.MODEL, average)
+            if self.is_kept(self.step):
+                state.keep_model(folder / f"{self.step:08}", self.out / KEPT)
+            state.prune(folder, self.config.run.keep_last, self.out / KEPT, self.is_kept)
             if self.options.after_save is not None:
                 self.options.after_save(folder / f"{self.step:08}", self.step)
         self.devices.wait()
 
     def _newest(self) -> state.Saved | None:
-        """The newest whole checkpoint; the main process chooses, so that all continue from the same."""
+        """Read the newest intact checkpoint; the main process chooses it, so that all processes use the same."""
         folder = self.out / CHECKPOINTS
         found = state.newest(folder, self.journal.say) if self.devices.main else None
         step = self.devices.from_main(-1 if found is None else found.step)
@@ -285,16 +296,16 @@ class Trainer:
             return found
         path = folder / f"{step:08}"
         if not path.is_dir():
-            raise InputError(f"{path} is not on this machine; the run's directory must be shared by all nodes")
+            raise InputError(f"{path} is not on this machine; all nodes must share the directory of the run")
         return state.read(path, verify=False)
 
     def _about(self) -> dict[str, Any]:
-        """What the numbers of a run depend on beside its settings."""
+        """Data and schedule, which affect the result in addition to the settings."""
         fixed = self.schedule.to_dict() if self.schedule is not None and not self.probe else None
         return {"data": self.data.fingerprint, "schedule": fixed}
 
     def resume(self) -> None:
-        """Take up the newest whole checkpoint; a new run writes its first one, which proves that it can."""
+        """Restore the newest intact checkpoint; a new run writes its first one, to fail early if it cannot."""
         found = self._newest()
         if found is not None:
             snapshot.check_same_run(found, self.config, self._about(), self.probe is not None)
@@ -312,5 +323,7 @@ class Trainer:
             snapshot.restore_rho(found, self.probe)
         self.step, self.bad = found.step, found.state.bad
         self.skipped, self.rollbacks = found.state.skipped, found.state.rollbacks
+        if self.devices.main and self.is_kept(self.step):  # killed after saving, before keeping
+            state.keep_model(found.path, self.out / KEPT)
         self.journal.rewind(self.step)
         self.averages = Averages.of(found.state.averages, self.devices)

@@ -6,7 +6,7 @@ const page = document.getElementById("page");
 const { groups, lead_group: lead } = story;
 const follower = groups.find(name => name !== lead);
 
-/* Elements. Strings only ever become text nodes or attributes: nothing of the story is parsed as markup. */
+/* Elements. Strings become only text nodes or attributes: nothing in the story is parsed as markup. */
 function fill(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes || {})) {
     if (name === "on") for (const [event, listener] of Object.entries(value)) node.addEventListener(event, listener);
@@ -54,7 +54,7 @@ function padded(values, log) {
 }
 const tickText = value => minus(Math.abs(value) >= 1e4 || (value !== 0 && Math.abs(value) < 1e-3) ? value.toExponential().replace("e+", "e") : String(value));
 
-/* One style for one name on the whole page: colour and dash both differ. Learned schedules come first. */
+/* Each name has one style on the page, with its own colour and dash. Learned schedules come first. */
 const DASHES = ["", "7 4", "2 3", "10 3 2 3", "4 2", "14 4"];
 const styles = new Map();
 function styleOf(name) {
@@ -67,7 +67,7 @@ function styleOf(name) {
 const groupStyle = name => name === lead ? { stroke: "var(--accent)", dash: "", width: 2.4 } : { stroke: "var(--ink)", dash: "6 4", width: 2 };
 const QUIET = { stroke: "var(--muted)", dash: "2 3", width: 1.3 };
 
-/* Charts: drawn at the width of their box, so that text keeps its size on every screen. */
+/* Charts are drawn at the width of their box, so that text has the same size on every screen. */
 const drawings = [];
 function plot(make, extra) {
   const box = el("div", { class: "plot" }, extra);
@@ -90,7 +90,7 @@ function chart(width, height, label, x, y) {
     ? v => from + (to - from) * Math.log(v / a) / Math.log(b / a)
     : v => from + (to - from) * (v - a) / (b - a);
   const [across, up] = [x, y].map(({ domain, log, ticks: wanted }) => (wanted || ticks(domain, log)).map(v => [v, tickText(v)]));
-  const letters = count => 7.2 * count;  /* the width of digits at 12 px, about */
+  const letters = count => 7.2 * count;  /* approximate width of digits at 12 px */
   const left = Math.max(y.left || EDGE.left, ...up.map(([, text]) => letters(text.length) + 10));
   const right = width - EDGE.right, top = y.label ? EDGE.top : 10, bottom = height - EDGE.bottom;
   const X = scale(x, left, right), Y = scale(y, bottom, top);
@@ -187,10 +187,10 @@ function curves() {
   const titles = [...groups.map(group => `The ${group} clock`), "One clock against the other"];
   const boxes = [...clocks, path].map(({ box }, i) => el("div", {}, el("h3", {}, titles[i]), box));
   const entries = schedules.map(({ name }) => ({ text: name, style: styleOf(name) }));
-  section("The learned curve, beside the baselines", el("figure", { id: "curves" }, legend(entries), el("div", { class: "plots three" }, boxes), caption(story.curves.caption)));
+  section("The learned curve and the baselines", el("figure", { id: "curves" }, legend(entries), el("div", { class: "plots three" }, boxes), caption(story.curves.caption)));
 }
 
-/* The lambda path: `current` is the point that the sliders are at, and whoever shows it is among the watchers. */
+/* The lambda path: `current` is the point of the sliders; the watchers are called when it changes. */
 let current = null;
 const watchers = [];
 function moveLambda(i) {
@@ -215,7 +215,7 @@ function lambdaStatus(point) {
 }
 
 const TERMS = [
-  { key: "floor", text: "best of all monotone paths", style: { stroke: "var(--s4)", dash: "2 3", width: 2 } },
+  { key: "floor", text: "best monotone path", style: { stroke: "var(--s4)", dash: "2 3", width: 2 } },
   { key: "flow", text: "flow loss", style: { stroke: "var(--s1)", dash: "7 4", width: 1.8 } },
   { key: "objective", text: "objective", style: { stroke: "var(--s0)", dash: "", width: 2.2 } },
 ];
@@ -226,7 +226,7 @@ function lambdaCharts() {
   const { points, threshold, weakest, chosen } = story.path;
   const positive = points.map(p => p.lambda).filter(v => v > 0);
   const least = positive.length ? Math.min(...positive) : 1;
-  const place = v => v > 0 ? v : least / 2;  /* lambda = 0 has no place on a log axis: it stands at the left edge */
+  const place = v => v > 0 ? v : least / 2;  /* lambda = 0 is drawn at the left edge of the log axis */
   const axis = { domain: padded(points.map(p => place(p.lambda)), true), log: true, label: "\u03bb" };
   const predicted = points.some(p => known(p.error));
   const over = (title, lines) => {
@@ -260,7 +260,7 @@ function lambda() {
     return c.svg;
   });
   const rows = [["objective", "objective", p => p.objective], ["flow", "flow loss", p => p.flow], ["energy", "kinetic energy", p => p.energy]];
-  if (points.some(p => known(p.floor))) rows.push(["above", "above the best of all paths", p => known(p.floor) ? p.objective - p.floor : null, short]);
+  if (points.some(p => known(p.floor))) rows.push(["above", "above the best monotone path", p => known(p.floor) ? p.objective - p.floor : null, short]);
   if (points.some(p => known(p.error))) rows.push(["error", "predicted error", p => p.error]);
   const cells = rows.map(([key]) => el("dd", { "data-value": key }));
   const status = el("p", { class: "status", "data-value": "status" });
@@ -271,7 +271,7 @@ function lambda() {
   const charts = lambdaCharts();
   const boxed = ([title, { box }]) => el("div", {}, el("h3", {}, title), box);
   const stats = el("dl", { class: "stats" }, rows.map(([, title], r) => el("div", {}, el("dt", {}, title), cells[r])));
-  section("What \u03bb does", el("figure", { id: "path" }, lambdaSlider("lambda"), legend(entries),
+  section("The effect of \u03bb", el("figure", { id: "path" }, lambdaSlider("lambda"), legend(entries),
     el("div", { class: "plots" }, el("div", {}, boxed(["The best curve for this \u03bb", path]), stats, status), el("div", { class: "stack" }, charts.map(boxed))), caption(story.path.caption)));
   watchers.push(path.draw, ...charts.map(([, { draw }]) => draw), () => {
     rows.forEach(([, , value, format = four], r) => { cells[r].textContent = format(value(current)); });
@@ -280,7 +280,7 @@ function lambda() {
   });
 }
 
-/* Heat maps. The colour map: five stops whose lightness rises evenly from dark blue to pale yellow. */
+/* Heat maps. The colour map has five stops of evenly increasing lightness, from dark blue to pale yellow. */
 const STOPS = [[18, 28, 66], [34, 83, 120], [48, 138, 133], [139, 190, 118], [247, 236, 170]];
 function colour(share) {
   const at = Math.min(Math.max(share, 0), 1) * (STOPS.length - 1), i = Math.min(Math.floor(at), STOPS.length - 2);
@@ -340,7 +340,7 @@ function surfacePanel({ title, values }) {
 function surfaces() {
   const entries = schedules.map(({ name }) => ({ text: name, style: { ...styleOf(name), width: 1.6 } }));
   if (story.path) entries.push({ text: "the curve of this \u03bb", style: { stroke: "var(--now)", dash: "", width: 3 } });
-  section("The surfaces behind it", el("figure", { id: "surfaces" }, story.path ? lambdaSlider("lambda-again") : null, legend(entries, "over-map"),
+  section("Loss surfaces", el("figure", { id: "surfaces" }, story.path ? lambdaSlider("lambda-again") : null, legend(entries, "over-map"),
     el("div", { class: "plots maps" }, story.surfaces.panels.map(surfacePanel)), caption(story.surfaces.caption)));
 }
 
@@ -394,7 +394,7 @@ function trajectory() {
   const frames = groups.map((group, g) => el("div", { class: "frame", "data-picture": group }, el("h3", {}, group === "texture" ? "texture, decoded" : `${group}, as colours`), pictures[g]));
   const clocks = groups.map((group, g) => el("div", { class: "clock" }, el("div", {}, el("span", {}, `${group} time`), meters[g].value), el("div", { class: "track" }, meters[g].fill)));
   const lines = groups.map(group => ({ text: group, style: groupStyle(group) }));
-  section("Two clocks at work", el("figure", { id: "trajectory" }, el("div", { class: "controls" }, names, labels), el("div", { class: "controls" }, button, control.box),
+  section("From noise to data on two clocks", el("figure", { id: "trajectory" }, el("div", { class: "controls" }, names, labels), el("div", { class: "controls" }, button, control.box),
     el("div", { class: "viewer" }, frames, el("div", { class: "clocks" }, clocks, small.box, legend(lines))), caption(story.trajectory.caption)));
   return () => move(at);
 }
@@ -409,7 +409,7 @@ function grids() {
   section("Samples", el("figure", { id: "grids" }, toggle ? el("div", { class: "controls" }, toggle) : null, box, caption(story.grids.caption)));
 }
 
-/* The best of a column is bold only if it is ahead of the second by more than twice the difference's standard error. */
+/* The best of a column is bold only if it beats the second by more than twice the standard error of the difference. */
 function winner({ key, better }, rows) {
   if (!better) return null;
   const sign = better === "lower" ? 1 : -1;
@@ -417,7 +417,7 @@ function winner({ key, better }, rows) {
   if (ranked.length < 2 || !known(ranked[0].error) || !known(ranked[1].error)) return null;
   return sign * (ranked[1].value - ranked[0].value) > 2 * Math.hypot(ranked[0].error, ranked[1].error) ? ranked[0] : null;
 }
-/* One number of decimals for a column: its smallest error keeps one digit, or two if it begins with 1 or 2. */
+/* All values of a column have the same decimals: the smallest error keeps one digit, or two if it starts with 1 or 2. */
 function decimals({ key }, rows) {
   const errors = rows.map(row => row.cells[key]).filter(cell => cell && known(cell.error) && cell.error > 0).map(cell => cell.error);
   if (!errors.length) return null;
@@ -438,8 +438,8 @@ function table() {
   const body = rows.map(row => el("tr", { role: "row" }, el("th", { scope: "row", role: "rowheader" }, row.name),
     columns.map((column, c) => el("td", { role: "cell", "data-title": column.title, "data-key": column.key }, el("div", {}, cellText(row.cells[column.key], winners[c], digits[c]))))));
   const helps = columns.filter(column => column.help).map(column => [column.title, column.help]);
-  if (winners.some(cell => cell)) helps.push(["bold", "ahead of the second best by more than both standard errors together"]);
-  section("Numbers", el("figure", { id: "table" }, el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Table of metrics" },
+  if (winners.some(cell => cell)) helps.push(["bold", "better than the second best by more than twice the standard error of the difference"]);
+  section("Metrics", el("figure", { id: "table" }, el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Table of metrics" },
     el("table", { role: "table" }, el("thead", { role: "rowgroup" }, head), el("tbody", { role: "rowgroup" }, body))), caption(story.table.caption), pairs(helps, "small")));
 }
 

@@ -1,4 +1,4 @@
-"""Progress of many stages: a bar for the one at hand, and how long all of them will still take."""
+"""Progress of several stages: a bar for the current one, and the time left for all of them."""
 
 import sys
 import time
@@ -7,12 +7,12 @@ from contextlib import contextmanager
 
 from tqdm import tqdm
 
-BELIEF = 20.0
-"""Seconds of work for which the first estimate counts: a short stage must not upset it."""
+PRIOR = 20.0
+"""Weight of the first estimate, in seconds of work, so that a short stage does not change it much."""
 
 
 class Clock:
-    """Expected seconds of every stage, corrected by how long things really take on this machine."""
+    """Expected seconds of every stage, corrected by the speed of this machine."""
 
     def __init__(self, expected: dict[str, float], show: Callable[[str], object] = print) -> None:
         self.expected, self.show = expected, show
@@ -21,9 +21,9 @@ class Clock:
 
     @contextmanager
     def stage(self, name: str, total: int = 1) -> Iterator[Callable[[float], object]]:
-        """The function it gives takes how many of `total` were done since it was last called."""
-        title, begun, worked = f"[{len(self.done) + 1}/{len(self.expected)}] {name}", time.monotonic(), 0.0
-        # disable=None: no bar where nobody watches (a log file, CI); the line at the end is for all.
+        """Show the progress of a stage; yields a function to call with the number of units done, out of `total`."""
+        title, started, worked = f"[{len(self.done) + 1}/{len(self.expected)}] {name}", time.monotonic(), 0.0
+        # disable=None: no bar in log files or CI; the line at the end is always printed.
         form = "{desc:<34} {percentage:3.0f}% |{bar}|{postfix}"
         with tqdm(total=total, desc=title, bar_format=form, leave=False, disable=None, dynamic_ncols=True) as bar:
             bar.set_postfix_str(self._left(name, 0.0), refresh=True)
@@ -31,11 +31,11 @@ class Clock:
             def advance(count: float) -> None:
                 nonlocal worked
                 worked += count / total
-                bar.set_postfix_str(self._left(name, worked, time.monotonic() - begun), refresh=False)
+                bar.set_postfix_str(self._left(name, worked, time.monotonic() - started), refresh=False)
                 bar.update(count)
 
             yield advance
-        seconds = time.monotonic() - begun
+        seconds = time.monotonic() - started
         self.work += self.expected[name] * max(worked, 1e-9)
         self.spent += seconds
         self.done.append(name)
@@ -43,9 +43,9 @@ class Clock:
         sys.stdout.flush()
 
     def _left(self, name: str | None, share: float, seconds: float = 0.0) -> str:
-        """How long everything will still take, from how long things took so far."""
+        """Estimate the time left for all stages from the time taken so far."""
         work = self.work + (self.expected[name] * share if name else 0.0)
-        pace = (self.spent + seconds + BELIEF) / (work + BELIEF)
+        pace = (self.spent + seconds + PRIOR) / (work + PRIOR)
         rest = sum(value for key, value in self.expected.items() if key not in self.done)
         rest -= self.expected[name] * min(share, 1.0) if name else 0.0
         return f"about {_minutes(pace * rest)} left in all" if rest > 0 else ""
