@@ -170,7 +170,7 @@ def smaller(arguments: Sequence[str]) -> list[str]:
     if name == "schedule path":
         more += ["--lambdas", "0.01,0.05", *(["--steps", "20"] if a.steps else [])]
     if name == "sample" and a.steps:
-        more += ["--steps", "2"]
+        more += ["--steps", "6"]  # as many as an SDE under Offset has stops, and one
     if name == "bench sampler" and a.reference:
         more += ["--samples", "12"]
     return [*arguments, *more]
