@@ -16,7 +16,8 @@ import numpy as np
 import torch
 
 from lwd.images.sources import ArraySource
-from lwd.latents.encode import Encoders, encode
+from lwd.latents.encode import encode
+from lwd.latents.encoders import Encoders
 from lwd.latents.settings import EncodeSettings
 from lwd.representations.encoders import resize_map
 from lwd.representations.pca import PCAFit
@@ -32,7 +33,7 @@ def tools(resolution: int) -> Encoders:
     resnet = ResNet50(3, resolution).requires_grad_(False).eval()
     autoencoder = PatchAutoencoder.small().requires_grad_(False).eval()
     pca = PCAFit().update(torch.randn(40, resnet.features, 4, 4)).finish(16)
-    return Encoders(autoencoder, resnet, pca, {})
+    return Encoders.of(autoencoder, resnet, pca)
 
 
 @torch.no_grad()
@@ -42,7 +43,8 @@ def bare(networks: Encoders, images: torch.Tensor) -> float:
     for batch in torch.split(images, BATCH):
         for view in (batch, batch.flip(3)):
             texture = networks.autoencoder.encode(view)
-            networks.compressor.encode(resize_map(networks.encoder(view), *texture.shape[2:]))
+            semantic = networks.semantics["semantic"]
+            semantic.compressor.encode(resize_map(semantic.encoder(view), *texture.shape[2:]))
     return time.perf_counter() - start
 
 
@@ -65,7 +67,7 @@ def main() -> None:
     networks, tensors = tools(arguments.resolution), from_uint8(torch.from_numpy(pixels))
     bare(networks, tensors[:BATCH])
     rounds = [(bare(networks, tensors), full(networks, source)) for _ in range(5)]
-    shares = sorted(alone / whole for alone, whole in rounds)
+    shares = sorted(alone / total for alone, total in rounds)
     print(
         f"bare loop: {len(pixels) / rounds[0][0]:.0f} images/s; lwd encode: {len(pixels) / rounds[0][1]:.0f} images/s"
     )

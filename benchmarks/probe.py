@@ -37,11 +37,11 @@ def embedded_latents(out: Path) -> Path:
 
 def joint(config: Config, data: Any, out: Path, kinetic: float) -> tuple[Polynomial, float]:
     """Run a joint probe, independent of the surfaces, and measure its time."""
-    begun = time.perf_counter()
+    started = time.perf_counter()
     config = with_changes(config, probe={"kinetic": kinetic})
     found = probe(config, data, out / f"joint-{kinetic:g}", RunOptions(Devices(cpu=True)))
     assert isinstance(found.schedule, Polynomial)
-    return found.schedule, time.perf_counter() - begun
+    return found.schedule, time.perf_counter() - started
 
 
 def main() -> None:
@@ -65,15 +65,15 @@ def main() -> None:
     data: Any = open_data(latents, config)
     kinetics = [float(part) for part in arguments.kinetic.split(",")]
     fresh = not any((out / name).exists() for name in ("surface", *(f"joint-{kinetic:g}" for kinetic in kinetics)))
-    begun = time.perf_counter()
+    started = time.perf_counter()
     _, table = surface_probe(config, data, out / "surface", RunOptions(Devices(cpu=True)))
-    probed = time.perf_counter() - begun
+    probed = time.perf_counter() - started
     assert table is not None
     o = config.objective
     surfaces, objective = smooth(table), FlowObjective(data.layout, o.weights, o.reduction)
-    begun = time.perf_counter()
+    started = time.perf_counter()
     path = lambda_path(Polynomial(), surfaces, objective)
-    solved = time.perf_counter() - begun
+    solved = time.perf_counter() - started
     print("| lambda | curve at 0.25, 0.5, 0.75 (surface) | (joint) | sup norm | J on the surfaces, surface | joint |")
     print("| --- | --- | --- | --- | --- | --- |")
     result: dict[str, float] = {}

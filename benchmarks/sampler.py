@@ -121,7 +121,7 @@ def table(trials: list[Trial], theirs: Trial) -> str:
         lines.append(f"| {', '.join(key)} |" + "".join(f" {found[n]:.1e} |" if n in found else " |" for n in costs))
     adaptive = ", ".join(f"{t.nfe:.0f}: {t.error:.1e}" for t in trials if not t.steps)
     best = ", ".join(f"{t.nfe:.0f}: {t.error:.1e} ({t.options})" for t in front(trials))
-    lines += ["", f"dopri5 of ours, evaluations: error: {adaptive}", "", f"best of each cost: {best}", ""]
+    lines += ["", f"our dopri5 (evaluations: error): {adaptive}", "", f"best at each cost: {best}", ""]
     return "\n".join([*lines, f"torchdiffeq as SFD calls it: {theirs.nfe}: {theirs.error:.1e}"])
 
 

@@ -112,8 +112,8 @@ def theirs(problem: Problem, rtol: float) -> tuple[Tensor, int]:
 def compare(problem: Problem, rtols: tuple[float, ...] = RTOLS) -> list[dict[str, float | str]]:
     """Return one row per tolerance: evaluations and error of both, and their ratios (ours / theirs).
 
-    The same rtol is not the same accuracy in two programs, so `matched` asks the question that matters: the fewest
-    evaluations with which ours, at any rtol of a ladder, is at least as accurate as theirs, over theirs.
+    Equal rtol does not mean equal accuracy, so `matched` is the smallest number of evaluations with which ours, at any
+    rtol of a ladder, is at least as accurate as theirs, divided by theirs.
     """
     truth = reference(problem)
     ladder = {rtol: measured(*ours(problem, rtol), truth) for rtol in (*LADDER, *rtols)}

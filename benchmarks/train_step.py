@@ -108,9 +108,9 @@ def measure(name: str, rounds: int) -> dict[str, float]:
             step.append(timed(trainer.advance)[0])
             probing.append(timed(prober.advance)[0])
             split.append(parts(trainer))
-    whole = {key: median(part[key] for part in split) for key in split[0]}
-    total, overhead, factor = sum(whole.values()), median(step) / median(alone) - 1, median(probing) / median(step)
-    shares = ", ".join(f"{key} {100 * value / total:.1f}%" for key, value in whole.items())
+    medians = {key: median(part[key] for part in split) for key in split[0]}
+    total, overhead, factor = sum(medians.values()), median(step) / median(alone) - 1, median(probing) / median(step)
+    shares = ", ".join(f"{key} {100 * value / total:.1f}%" for key, value in medians.items())
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(f"{name}: {total:.3f} s per step ({shares})")
     print(

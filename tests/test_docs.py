@@ -12,6 +12,8 @@ from reference import busy_network, ldm, small_config
 
 ROOT = Path(__file__).parents[1]
 PAPER = ROOT.parents[0] / "shared" / "paper"
+LONG = ("objective.md",)
+"""Pages whose examples take more than five seconds."""
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -28,7 +30,14 @@ def models(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("models")
-@pytest.mark.parametrize("page", [p for p in PAGES if "```python" in p.read_text()], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=page.name, marks=[pytest.mark.slow] if page.name in LONG else [])
+        for page in PAGES
+        if "```python" in page.read_text()
+    ],
+)
 def test_examples_run(page):
     names: dict[str, object] = {}
     for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):

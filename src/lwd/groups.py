@@ -23,7 +23,7 @@ class Group:
     def __post_init__(self) -> None:
         check_names((self.name,))
         if isinstance(self.channels, bool) or not isinstance(self.channels, int) or self.channels < 1:
-            raise InputError(f"group {self.name!r} needs a whole number of channels >= 1, got {self.channels!r}")
+            raise InputError(f"group {self.name!r} needs an integer number of channels >= 1, got {self.channels!r}")
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ from lwd.compute.devices import threads
 
 NOT_RUN = {
     "lwd data fetch": "downloads, or reads the whole official archive (tests/data, with made archives)",
+    "lwd fetch": "downloads gigabytes (tests/checkpoints/test_fetch.py, with a local hub of small files)",
     "make": "CI runs the targets themselves",
 }
 """Beginnings of commands that are not run here; those of lwd must still be accepted by the parser."""
@@ -77,7 +78,7 @@ def distinct(commands, key):
 ALL = distinct(RUN, lambda c: same_as(small(c)[1]))
 """Two pages' commands that differ in their scale or in where they write are one."""
 MANY = distinct([c for c in RUN if c.words[0] in LAUNCHERS], lambda c: (c.words[0], same_as(small(c)[1])))
-ONE_OF_EACH = [c for c in distinct(ALL, kind) if "demo" not in c.words]  # tests/test_demo.py runs one
+ONE_OF_EACH = [c for c in distinct(ALL, kind) if c.words[1] not in ("demo", "bench")]  # test_demo and test_benchmark do
 
 
 def marked(command):

@@ -67,6 +67,7 @@ class Means:
 def test_the_command(tmp_path, capsys, monkeypatch):
     """Oracle: the recommended options draw samples at the cost that was promised; quality is drawn for the front."""
     monkeypatch.setenv("LWD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("lwd.sampling.placement.CALIBRATION", 2)  # a search on 32 samples takes ten seconds
     monkeypatch.setattr(room, "networks_for", lambda *_: ([Means()], ""))
     pipeline().save_pretrained(tmp_path / "model")
     reference = tmp_path / "reference"

@@ -105,8 +105,11 @@ def test_a_damaged_checkpoint_is_skipped_with_a_message(tmp_path, capsys, harm):
 
 def test_the_last_few_and_every_so_many_are_kept(tmp_path):
     train(settings(run={"steps": 9, "save_every": 1, "keep_last": 2, "keep_every": 3}), DATA, tmp_path, cpu())
-    names = sorted(p.name for p in (tmp_path / "checkpoints").iterdir() if p.is_dir())
-    assert names == ["00000003", "00000006", "00000008", "00000009"]
+    names = {
+        folder: sorted(p.name for p in (tmp_path / folder).iterdir() if p.is_dir())
+        for folder in ("checkpoints", "kept")
+    }
+    assert names == {"checkpoints": ["00000008", "00000009"], "kept": ["00000003", "00000006", "00000009"]}
     assert (tmp_path / "checkpoints" / "latest").read_text() == "00000009"
 
 

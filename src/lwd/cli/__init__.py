@@ -14,6 +14,7 @@ from lwd.cli import (
     demo,
     encode,
     evaluate,
+    fetch,
     fit,
     probe,
     reproduce,
@@ -44,6 +45,7 @@ COMMANDS = (
     evaluate,
     bench,
     reproduce,
+    fetch,
     convert,
 )
 

@@ -18,7 +18,12 @@ def add_parser(commands: Any) -> None:
     add = parser.add_argument
     add("source", metavar="SOURCE", help="weights of a network or an autoencoder, or a model directory")
     add("--out", required=True, metavar="PATH", help="directory (or .pt file) to write")
-    add("--groups", metavar="A=N,B=M", help="channels by group, for networks with two clocks: texture=32,semantic=16")
+    add(
+        "--groups",
+        dest="layout",
+        metavar="A=N,B=M",
+        help="channels by group, for networks with two clocks: texture=32,semantic=16",
+    )
     add("--schedule", metavar="S", help="schedule of the training: offset:0.3, or a schedule.json")
     add("--statistics", metavar="A=FILE,B=FILE", help="SFD's latents_stats.pt files, by group")
     add("--weights", choices=("auto", "ema", "model"), default="auto", help="weights to use (auto: ema, else model)")
@@ -35,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     from lwd.groups import Layout
 
     options = Options(
-        layout=Layout.parse(arguments.groups) if arguments.groups else None,
+        layout=Layout.parse(arguments.layout) if arguments.layout else None,
         schedule=arguments.schedule,
         statistics=_pairs(arguments.statistics) if arguments.statistics else None,
         heads=arguments.heads,

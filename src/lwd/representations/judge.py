@@ -3,6 +3,8 @@
 Made by tools/make_fashion_model.py from only the 12,000 embedded training images and their labels.
 """
 
+from typing import Protocol
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
@@ -13,6 +15,12 @@ from lwd.io.tensors import read_safetensors
 
 FOLDER = FASHION / "judge"
 PIXELS, FEATURES = 28, 64
+
+
+class Judge(Protocol):
+    """A classifier of images in [-1, 1]: the shipped one, or an EfficientNet-Lite."""
+
+    def classes(self, images: Tensor) -> Tensor: ...
 
 
 class FashionJudge(nn.Module):
@@ -54,6 +62,6 @@ def load_judge() -> FashionJudge:
 
 
 @torch.no_grad()
-def seen_classes(judge: FashionJudge, images: Tensor, batch: int = 500) -> Tensor:
+def seen_classes(judge: Judge, images: Tensor, batch: int = 500) -> Tensor:
     """Classify each image: (b,)."""
     return torch.cat([judge.classes(part).argmax(1) for part in torch.split(images, batch)])

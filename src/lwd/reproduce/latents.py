@@ -6,7 +6,8 @@ from lwd.errors import InputError
 from lwd.images.catalog import open_source
 from lwd.io.files import model_digest
 from lwd.latents.embedded import encode_embedded
-from lwd.latents.encode import Encoders, encode
+from lwd.latents.encode import encode
+from lwd.latents.encoders import Encoders
 from lwd.latents.reader import LatentReader
 from lwd.latents.settings import EncodeSettings
 from lwd.latents.shards import MANIFEST
