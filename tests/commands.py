@@ -142,6 +142,7 @@ SMALLER = {
     "bench sampler": "--budgets 4 --count 2 --threads 1",
     "evaluate": "--threads 1",
     "demo": "--quick",
+    "reproduce": "--plan",
 }
 
 
@@ -267,6 +268,7 @@ READS = {
     "compare": {"runs": "evaluated"},
     "convert": {"source": "weights"},
     "demo": {},
+    "reproduce": {},
 }
 
 
@@ -417,6 +419,8 @@ WRITES = {
 def writes(a: Namespace, folder: Path) -> list[Path]:
     """The files that the documentation promises of a command."""
     name, out = name_of(a), getattr(a, "out", None)
+    if name == "reproduce":
+        return []  # only its plan is printed here; tests/reproduce runs it
     if name == "data show" and not out:
         return [folder / a.directory / "contact-sheet.png"]
     if name == "runs show" and not out:

@@ -18,7 +18,9 @@ def markdown(table: TableFile) -> str:
     if table.context:
         lines += ["", "## The paper's numbers", "", "ImageNet 256x256, 50,000 samples: context, not comparable.", ""]
         lines += _rows(table.context, {}, measured=False)
-    lines += ["", f"The paper's numbers: {table.source}.", "", "## Commands", "", "```"]
+    if table.context or any(row.paper for row in table.rows):
+        lines += ["", f"The paper's numbers: {table.source}."]
+    lines += ["", "## Commands", "", "```"]
     lines += [*table.commands, "```", "", ", ".join(f"{name} {v}" for name, v in table.versions.items())]
     return "\n".join(lines) + "\n"
 

@@ -102,10 +102,6 @@ def reproduce(
     """Run the missing jobs of a table (or of all), and write TABLE.md, TABLE.png and TABLE.json; returns the .md files.
 
     Run again to continue after an interruption. scale: other sizes than those of settings.scale.
-
-    Example:
-        >>> settings = lwd.ReproduceSettings(scale="tiny", seeds=(0, 1))
-        >>> reproduce("schedules", "runs/paper", settings)  # doctest: +SKIP
     """
     names, ws = prepare(table, out, settings, scale)
     if process()[1] > 1:
@@ -188,11 +184,12 @@ def make_table(name: str, ws: Workspace) -> TableFile:
     spec, comparable = SPECS[name], ws.scale.name == tables.PAPER_SCALE
     jobs, rows = ordered(spec.jobs(ws)), spec.rows(ws)
     context = spec.context() if spec.context else []
-    if comparable:  # rows that the paper has and we do not run
-        mine = {(row.steps, tuple(row.paper.items())) for row in rows}
-        rows += [row for row in context if row.paper and (row.steps, tuple(row.paper.items())) not in mine]
-    measured = [key for row in rows for key in row.measured]
-    titles = {key: {**TITLES, **curves.TIMES}.get(key, key) for key in dict.fromkeys(measured)}
+    if comparable:
+        rows = tables.with_quoted(rows, context)
+    measured = dict.fromkeys(key for row in rows for key in row.measured)
+    # The metric of the figure comes first.
+    ordered_keys = sorted(measured, key=lambda key: key != figures.main_metric(rows))
+    titles = {key: {**TITLES, **curves.TIMES}.get(key, key) for key in ordered_keys}
     return TableFile(
         table=name,
         title=spec.title,

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from statistics import mean, stdev
 
 from lwd.evaluation.formats import EvaluationFile
-from lwd.evaluation.score import TITLES
+from lwd.evaluation.score import SKIPPED, TITLES
 from lwd.reproduce.formats import Cell, TableRow
 from lwd.reproduce.jobs import Job
 from lwd.reproduce.numbers import GuidedNumber, load_paper
@@ -110,7 +110,15 @@ def unavailable(jobs: Sequence[Job]) -> dict[str, str]:
     """Why metrics of the paper's table are missing, from the first evaluation."""
     first = next((job for job in jobs if isinstance(job, Evaluated)), None)
     found = first.result.unavailable if first is not None else {}
-    return {name: reason for name, reason in found.items() if name in GUIDED}
+    encoder = first.settings.encoder if first is not None else ""
+    instead = f"these samples were evaluated with the encoder {encoder} instead of Inception"
+    return {name: instead if reason == SKIPPED else reason for name, reason in found.items() if name in GUIDED}
+
+
+def with_quoted(rows: Sequence[TableRow], context: Sequence[TableRow]) -> list[TableRow]:
+    """The rows, and those of the paper that were not run here."""
+    mine = {(steps, *row.paper.items()) for row in rows for steps in (row.steps, None)}
+    return [*rows, *(row for row in context if row.paper and (row.steps, *row.paper.items()) not in mine)]
 
 
 def pairs(rows: Sequence[TableRow], metric: str, baseline: str, main: str) -> list[str]:
