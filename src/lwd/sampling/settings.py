@@ -28,9 +28,9 @@ class SampleSettings(Record):
     placement: str = UNIFORM
     """Where the steps are placed: evenly in tau or a group's time, shift:A, or optimised."""
     diffusion: str | dict[str, str] | None = None
-    """Noise of SDE solvers, also by group (default sigma:1)."""
+    """Noise of SDE solvers: sigma:1, constant:0.5, or texture=sigma:1 (default sigma:1)."""
     last_step: str | None = None
-    """Last step of SDE solvers, mean:SIZE or ode:SIZE."""
+    """Noise-free last step of SDE solvers: mean:0.04 or ode:0.04 (default by solver)."""
     atol: Annotated[float, Field(gt=0)] | None = None
     """Absolute tolerance (dopri5 only; default 1e-6)."""
     rtol: Annotated[float, Field(gt=0)] | None = None
