@@ -129,9 +129,9 @@ def prepare(
 
 def _one_of_each(jobs: Sequence[Job], missing: Sequence[Job]) -> list[Job]:
     """Latents that are used, and the first missing job of each kind: what they need is the same for all of a kind."""
-    first: dict[type[Job], Job] = {}
+    first: dict[str, Job] = {}
     for job in missing:
-        first.setdefault(type(job), job)
+        first.setdefault(job.kind, job)
     used = {need.out for job in missing for need in job.needs}
     given = [job for job in jobs if not job.words() and job.out in used]
     return [*given, *first.values()]
