@@ -216,6 +216,7 @@ def test_an_sde_is_sampled_with_its_settings(tmp_path):
         assert np.array_equal(picture(tmp_path / "images" / f"{i:06}.png"), expected)
     called = pipe(labels, solver=manifest["solver"], guide=weak, scale=1.7)
     assert torch.equal(called.solution.z, z)
+    assert Generator(pipe, settings.changed(solver="sde-heun"), weak).solver()["last_step"] == "ode:0.04"
     with pytest.raises(lwd.InputError, match=says("diffusion", "constant:0.2", "sigma")):
         generate(Generator(pipe, settings.changed(diffusion="sigma"), weak), tmp_path)
     with pytest.raises(lwd.InputError, match=says("diffusion", "depth")):

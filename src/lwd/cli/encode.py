@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     settings = EncodeSettings(**given(arguments, EncodeSettings) | ({"features": True} if arguments.align else {}))
     share, device = process(), choose_device(arguments.device)
-    if [name.partition(":")[0] for name in arguments.semantic] == ["embedded"]:
+    if len(arguments.semantic) == 1 and arguments.semantic[0].partition(":")[0] == "embedded":
         return _embedded(arguments)
     if not arguments.compress:
         raise InputError("--semantic needs --compress DIR; create one with lwd fit semantic")

@@ -13,11 +13,11 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "sample",
         help="draw images from a model: PNGs, ADM's .npz, a grid, a manifest",
-        description="Draw images from a model. Run again to continue; several processes: torchrun.",
+        description="Draw images from a model. Run again to continue; torchrun shares the work.",
         epilog="example: lwd sample --model fashion --label dress --out dresses.png",
     )
     add = parser.add_argument
-    add("--model", metavar="DIR", help="a run, checkpoint or hub id, or a name: fashion, sfd-xl")
+    add("--model", metavar="DIR", help="a run, checkpoint, hub id, or name: fashion, sfd-xl")
     add("--recipe", metavar="NAME", help="settings of a published row: sfd-xl-800-autoguidance")
     add("--out", required=True, metavar="DIR", help="directory to write; NAME.png writes only a grid")
     add(

@@ -30,7 +30,7 @@ class SampleSettings(Record):
     diffusion: str | dict[str, str] | None = None
     """Noise of SDE solvers, also by group (default sigma:1)."""
     last_step: str | None = None
-    """Last step of SDE solvers (default mean:0.04)."""
+    """Last step of SDE solvers, mean:SIZE or ode:SIZE."""
     atol: Annotated[float, Field(gt=0)] | None = None
     """Absolute tolerance (dopri5 only; default 1e-6)."""
     rtol: Annotated[float, Field(gt=0)] | None = None
