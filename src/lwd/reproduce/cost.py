@@ -1,6 +1,7 @@
 """What a job costs: operations of the network, memory of a training, bytes on disk."""
 
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 
@@ -54,6 +55,7 @@ def forward_operations(c: LightningDiTConfig) -> float:
     return float(blocks + ends + projector)
 
 
+@cache
 def parameters(c: LightningDiTConfig) -> int:
     """Trainable parameters, counted without allocating them."""
     with torch.device("meta"):

@@ -3,13 +3,14 @@
 import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from lwd.errors import InputError
 from lwd.io.files import read_json
 from lwd.reproduce.cost import Cost
-from lwd.training.config import Config
+from lwd.training.config import Config, load_config
 from lwd.training.devices import Devices
 from lwd.training.formats import RunFile
 from lwd.training.snapshot import differences
@@ -62,6 +63,11 @@ class Job:
     needs: tuple["Job", ...] = ()
     place: Place
 
+    @property
+    def kind(self) -> str:
+        """Jobs of one kind need the same things: only the first is checked."""
+        return type(self).__name__
+
     def is_done(self) -> bool:
         """Whether the output is complete; an error if it was made with other settings."""
         raise NotImplementedError
@@ -98,6 +104,12 @@ def ordered(jobs: Iterable[Job]) -> list[Job]:
     for job in jobs:
         visit(job)
     return list(found.values())
+
+
+@cache
+def config_of(preset: str, changes: tuple[str, ...] = ()) -> Config:
+    """A preset with changes; a plan asks for the same ones many times."""
+    return load_config(preset, changes)
 
 
 def setting_words(preset: str, changes: Iterable[str]) -> list[str]:

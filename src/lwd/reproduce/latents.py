@@ -18,7 +18,7 @@ from lwd.representations.texture import TextureAutoencoder, locate_autoencoder
 from lwd.reproduce.cost import Cost
 from lwd.reproduce.jobs import Advance, Job
 
-EMBEDDED, CIFAR, ENCODER, GRID = "fashion", "cifar10/train", "resnet50:3@64", (8, 8)
+EMBEDDED, CIFAR, GRID = "fashion", "cifar10/train", (8, 8)
 TEXTURE_STEPS, BATCH = 1000, 100
 
 
@@ -86,23 +86,28 @@ class FitTexture(Job):
 
 @dataclass(frozen=True, kw_only=True)
 class FitPCA(Job):
-    """A PCA of ResNet-50's features on CIFAR-10."""
+    """A PCA of an encoder's features on CIFAR-10."""
 
     channels: int
+    encoder: str
+
+    @property
+    def kind(self) -> str:
+        return f"features of {self.encoder}"
 
     def is_done(self) -> bool:
         return (self.out / "config.json").is_file()
 
     def check(self) -> None:
-        load_encoder(ENCODER)
+        load_encoder(self.encoder)
 
     def run(self, advance: Advance) -> None:
         source, settings = open_source(CIFAR), FitSettings(channels=self.channels, batch=BATCH)
         batches = -(-(len(source) - settings.held_out) // BATCH)
-        fit_pca(source, load_encoder(ENCODER), GRID, self.out, settings, progress=_Share(advance, batches))
+        fit_pca(source, load_encoder(self.encoder), GRID, self.out, settings, progress=_Share(advance, batches))
 
     def words(self) -> list[str]:
-        words = ["lwd", "fit", "semantic", CIFAR, "--encoder", ENCODER, "--grid", "x".join(map(str, GRID))]
+        words = ["lwd", "fit", "semantic", CIFAR, "--encoder", self.encoder, "--grid", "x".join(map(str, GRID))]
         words += ["--kind", "pca", "--channels", str(self.channels), "--batch", str(BATCH)]
         return [*words, "--device", "cpu", "--out", str(self.out)]
 
@@ -112,6 +117,7 @@ class EncodeCifar(Job):
     """Shards of CIFAR-10; needs: the texture autoencoder and the PCA."""
 
     channels: int
+    encoder: str
 
     def is_done(self) -> bool:
         return (self.out / MANIFEST).is_file()
@@ -120,12 +126,12 @@ class EncodeCifar(Job):
         texture, compressor = (str(job.out) for job in self.needs)
         source = open_source(CIFAR)
         settings = EncodeSettings(batch=BATCH, dtype="float16")
-        encoders = Encoders.load(texture, ENCODER, compressor)
+        encoders = Encoders.load(texture, self.encoder, compressor)
         encode(source, self.out, encoders, settings, progress=lambda count: advance(count / len(source)))
 
     def words(self) -> list[str]:
         texture, compressor = (str(job.out) for job in self.needs)
-        words = ["lwd", "encode", CIFAR, "--texture", texture, "--semantic", ENCODER, "--compress", compressor]
+        words = ["lwd", "encode", CIFAR, "--texture", texture, "--semantic", self.encoder, "--compress", compressor]
         return [*words, "--batch", str(BATCH), "--dtype", "float16", "--device", "cpu", "--out", str(self.out)]
 
     def cost(self) -> Cost:

@@ -1,7 +1,7 @@
 """`lwd reproduce`: run what is missing of a table, then write it as Markdown, picture and data."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -112,8 +112,7 @@ def reproduce(
         job.check()
     _keep(ws)
     with alone(ws.out), threads(ws.scale.threads):
-        _run(missing, show)
-        return [write_table(name, ws) for name in names]
+        return list(_run(names, ws, missing, show))
 
 
 def prepare(
@@ -129,20 +128,23 @@ def prepare(
 
 def _one_of_each(jobs: Sequence[Job], missing: Sequence[Job]) -> list[Job]:
     """Latents that are used, and the first missing job of each kind: what they need is the same for all of a kind."""
-    first: dict[type[Job], Job] = {}
+    first: dict[str, Job] = {}
     for job in missing:
-        first.setdefault(type(job), job)
+        first.setdefault(job.kind, job)
     used = {need.out for job in missing for need in job.needs}
     given = [job for job in jobs if not job.words() and job.out in used]
     return [*given, *first.values()]
 
 
-def _run(missing: Sequence[Job], show: Callable[[str], object]) -> None:
-    """Run jobs one after the other; the clock learns how fast this machine is."""
+def _run(names: Sequence[str], ws: Workspace, missing: Sequence[Job], show: Callable[[str], object]) -> Iterator[Path]:
+    """Run the missing jobs of each table, then write it; the clock learns how fast this machine is."""
     clock = Clock({job.title: 3.0 + job.cost().training / 3e10 + job.cost().sampling / 3e10 for job in missing}, show)
-    for job in missing:
-        with clock.stage(job.title) as advance:
-            job.run(advance)
+    left = {job.out: job for job in missing}
+    for name in names:
+        for job in [left.pop(job.out) for job in ordered(SPECS[name].jobs(ws)) if job.out in left]:
+            with clock.stage(job.title) as advance:
+                job.run(advance)
+        yield write_table(name, ws)
 
 
 def _keep(ws: Workspace) -> None:

@@ -42,6 +42,8 @@ class LatentPlan(Record):
     channels: int
     preset: str
     """Preset of the learned schedule and the model trained under it."""
+    encoder: str = ""
+    """Encoder of its features, where the latents are made here."""
     paper: tuple[str, str] = ("", "")
     """Features and latent in the paper's table."""
 
@@ -174,8 +176,12 @@ CIFAR10 = Scale(
     models=_trio("cifar-small", (1000, 2000, 4000)),
     guided=_guided(4000),
     latents=tuple(
-        LatentPlan(name=name, channels=channels, preset="cifar-small")
-        for name, channels in (("pca16", 16), ("pca8", 8), ("pca4", 4))
+        LatentPlan(name=name, channels=channels, preset="cifar-small", encoder=encoder)
+        for name, channels, encoder in (
+            ("resnet-pca", 16, "resnet50:3@64"),
+            ("efficientnet-pca", 16, "efficientnet-lite0:3@64"),
+            ("resnet-pca4", 4, "resnet50:3@64"),
+        )
     ),
     robustness_steps=4000,
     train=CONSTANT,

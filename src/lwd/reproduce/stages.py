@@ -1,7 +1,6 @@
 """Jobs that probe, train, sample and evaluate."""
 
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from lwd.probing.sweep import SWEEP, sweep
 from lwd.report.surfaces import rule_of, write_path
 from lwd.representations.texture import locate_autoencoder
 from lwd.reproduce.cost import DOPRI5_NFE, Cost, forward_operations, sampling_cost, training_cost
-from lwd.reproduce.jobs import Advance, Job, check_settings, setting_words
+from lwd.reproduce.jobs import Advance, Job, check_settings, config_of, setting_words
 from lwd.sampling.formats import SamplesFile
 from lwd.sampling.generator import open_generator
 from lwd.sampling.samples import MANIFEST, generate
@@ -32,7 +31,7 @@ from lwd.surfaces.formats import LambdaPathFile
 from lwd.surfaces.lambda_path import lambda_path
 from lwd.surfaces.settings import PathSettings
 from lwd.surfaces.table import smooth
-from lwd.training.config import Config, load_config, with_changes
+from lwd.training.config import Config, with_changes
 from lwd.training.interrupts import Interrupted
 from lwd.training.train import train
 
@@ -45,9 +44,9 @@ class RunJob(Job):
     changes: tuple[str, ...]
     network: LightningDiTConfig
 
-    @cached_property
+    @property
     def config(self) -> Config:
-        return load_config(self.preset, self.changes)
+        return config_of(self.preset, self.changes)
 
     @property
     def data(self) -> Path:

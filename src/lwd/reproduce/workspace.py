@@ -9,13 +9,13 @@ from lwd.evaluation.evaluate import RESULT
 from lwd.evaluation.settings import EvaluateSettings
 from lwd.groups import Group, Layout
 from lwd.models.lightningdit import LightningDiTConfig
-from lwd.reproduce.jobs import Job, Place
+from lwd.reproduce.jobs import Job, Place, config_of
 from lwd.reproduce.latents import EmbeddedLatents, EncodeCifar, FitPCA, FitTexture, GivenLatents
 from lwd.reproduce.scales import GuidedPlan, ModelPlan, Scale
 from lwd.reproduce.settings import MAIN, ReproduceSettings
 from lwd.reproduce.stages import Drawn, Evaluated, Probe, SolvePath, SurfaceProbe, Sweep, Train
 from lwd.sampling.settings import SampleSettings
-from lwd.training.config import load_config, weak_partner, with_changes
+from lwd.training.config import weak_partner, with_changes
 from lwd.training.train import network_config
 
 APART = 10_000_000
@@ -54,16 +54,14 @@ class Workspace:
 
     def latents(self, name: str) -> Job:
         """The shards with a semantic latent."""
-        out, channels = self.out / "latents" / name, self.scale.latent(name).channels
-        if name in self.given or self.given or not self.scale.makes:
-            where = Path(self.given.get(name, "latents"))
-            return GivenLatents(title=f"latents {name}", out=where, place=self.place)
+        out, plan, place = self.out / "latents" / name, self.scale.latent(name), self.place
+        if self.given or not self.scale.makes:
+            return GivenLatents(title=f"latents {name}", out=Path(self.given.get(name, "latents")), place=place)
         if self.scale.makes == "embedded":
-            return EmbeddedLatents(title=f"encode {name}", out=out, place=self.place, channels=channels)
-        pca = FitPCA(title=f"fit {name}", out=self.out / name, place=self.place, channels=channels)
-        return EncodeCifar(
-            title=f"encode {name}", out=out, needs=(self.texture, pca), place=self.place, channels=channels
-        )
+            return EmbeddedLatents(title=f"encode {name}", out=out, place=place, channels=plan.channels)
+        made: dict[str, Any] = {"place": place, "channels": plan.channels, "encoder": plan.encoder}
+        pca = FitPCA(title=f"fit {name}", out=self.out / name, **made)
+        return EncodeCifar(title=f"encode {name}", out=out, needs=(self.texture, pca), **made)
 
     @cached_property
     def texture(self) -> Job:
@@ -74,7 +72,7 @@ class Workspace:
 
     def network(self, preset: str, changes: tuple[str, ...], latent: str, probe: bool = False) -> LightningDiTConfig:
         """The network of a preset on a semantic latent."""
-        config, scale = load_config(preset, changes), self.scale
+        config, scale = config_of(preset, changes), self.scale
         channels = {"texture": scale.texture, "semantic": scale.latent(latent).channels}
         layout = Layout(tuple(Group(name, channels[name]) for name in config.groups or channels))
         if probe or not config.objective.align:
@@ -127,7 +125,7 @@ class Workspace:
 
     def weak(self, model: ModelPlan, guide: str, seed: int) -> Train:
         """The weak partner of a model, under the same schedule."""
-        steps = load_config(guide, (*self.scale.train, *self.scale.weak)).run.steps
+        steps = config_of(guide, (*self.scale.train, *self.scale.weak)).run.steps
         steps = min(steps, max(1, model.steps[-1] // 2))
         changes = (*self.scale.train, *self.scale.weak, f"run.steps={steps}", f"run.keep_at=[{steps}]")
         name = f"{guide}-for-{model.name}"
@@ -163,7 +161,7 @@ class Workspace:
         model = self.scale.model(row.model)
         preset = model.preset + (f"@{row.budget}" if row.budget else "")
         weak = self.weak(model, weak_partner(preset), seed)
-        settings = settings.changed(scale=load_config(preset).sampling.scale)
+        settings = settings.changed(scale=config_of(preset).sampling.scale)
         return self._drawn(self.train(model, seed), row.steps, settings, weak, name)
 
     def grids(self) -> Drawn:
