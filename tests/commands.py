@@ -142,6 +142,7 @@ SMALLER = {
     "bench sampler": "--budgets 4 --count 2 --threads 1",
     "evaluate": "--threads 1",
     "demo": "--quick",
+    "reproduce": "--plan",
 }
 
 
@@ -170,7 +171,7 @@ def smaller(arguments: Sequence[str]) -> list[str]:
     if name == "schedule path":
         more += ["--lambdas", "0.01,0.05", *(["--steps", "20"] if a.steps else [])]
     if name == "sample" and a.steps:
-        more += ["--steps", "2"]
+        more += ["--steps", "6"]  # as many as an SDE under Offset has stops, and one
     if name == "bench sampler" and a.reference:
         more += ["--samples", "12"]
     return [*arguments, *more]
@@ -267,6 +268,7 @@ READS = {
     "compare": {"runs": "evaluated"},
     "convert": {"source": "weights"},
     "demo": {},
+    "reproduce": {},
 }
 
 
@@ -417,6 +419,8 @@ WRITES = {
 def writes(a: Namespace, folder: Path) -> list[Path]:
     """The files that the documentation promises of a command."""
     name, out = name_of(a), getattr(a, "out", None)
+    if name == "reproduce":
+        return []  # only its plan is printed here; tests/reproduce runs it
     if name == "data show" and not out:
         return [folder / a.directory / "contact-sheet.png"]
     if name == "runs show" and not out:
@@ -431,8 +435,9 @@ def writes(a: Namespace, folder: Path) -> list[Path]:
     key = "probe surface" if name == "probe" and a.method == "surface" else name
     found += [folder / out / file for file in WRITES.get(key, ())]
     if name == "sample":
-        found += [folder / out / "samples.npz"] if "npz" in a.format else []
-        found += [folder / out / "images" / "000000.png"] if "png" in a.format else []
+        kinds = a.kinds or "png,npz"
+        found += [folder / out / "samples.npz"] if "npz" in kinds else []
+        found += [folder / out / "images" / "000000.png"] if "png" in kinds else []
         found += [folder / out / "trajectory.png"] if a.trajectory else []
     if name == "sweep":
         found += [folder / out / f"lambda-{float(k):g}" / "schedule.json" for k in a.kinetic.split(",")]

@@ -25,6 +25,8 @@ class LocalHub:
         """What the listing says about a file, instead of the truth."""
         self.denied: dict[str, tuple[int, str]] = {}
         """Status and error code instead of a listing ("list") or of files ("file")."""
+        self.tokens: dict[str, set[str | None]] = {"hub": set(), "cdn": set()}
+        """Authorization headers that arrived."""
         self.sent: list[tuple[str, int, int]] = []
         """Each answer with content: file, first byte, number of bytes."""
         self.url = ""
@@ -67,16 +69,15 @@ def _handler(hub: LocalHub) -> type[BaseHTTPRequestHandler]:
             for name, value in {"Content-Length": len(content), "Connection": "close", **headers}.items():
                 self.send_header(name, str(value))
             self.end_headers()
-            if self.command == "GET":
-                self.wfile.write(content[:upto])
+            self.wfile.write(content[:upto])
             self.close_connection = True
-
-        def do_HEAD(self) -> None:
-            self.do_GET()
 
         def do_GET(self) -> None:
             parts = unquote(urlsplit(self.path).path).strip("/").split("/")
-            if parts[:2] == ["api", "models"]:
+            hub.tokens["cdn" if parts[0] == "cdn" else "hub"].add(self.headers.get("Authorization"))
+            if parts[0] == "cdn":
+                self.content("/".join(parts[1:3]), "/".join(parts[3:]))
+            elif parts[:2] == ["api", "models"]:
                 self.list("/".join(parts[2:4]), parts[5] if parts[4:5] == ["revision"] else "main")
             else:
                 self.file("/".join(parts[:2]), parts[3], "/".join(parts[4:]))
@@ -96,24 +97,23 @@ def _handler(hub: LocalHub) -> type[BaseHTTPRequestHandler]:
                 self.answer(200, {"Content-Type": "application/json"}, content)
 
         def file(self, repository: str, revision: str, path: str) -> None:
-            place = hub.root / repository / path
+            """Large files are elsewhere: the hub redirects to another host."""
             if "file" in hub.denied:
-                return self.refuse(*hub.denied["file"])
-            if not place.is_file():
-                return self.refuse(404, "EntryNotFound")
-            content = place.read_bytes()
-            etag = f'"{hashlib.sha256(content).hexdigest()}"'
-            headers = {
-                "X-Repo-Commit": hub.revisions.get(revision, revision),
-                "ETag": etag,
-                "X-Linked-Size": len(content),
-            }
+                self.refuse(*hub.denied["file"])
+            elif not (hub.root / repository / path).is_file():
+                self.refuse(404, "EntryNotFound")
+            else:
+                place = f"{hub.url.replace('127.0.0.1', 'localhost')}/cdn/{repository}/{path}"
+                self.answer(302, {"Location": place, "X-Repo-Commit": hub.revisions.get(revision, revision)})
+
+        def content(self, repository: str, path: str) -> None:
+            content = (hub.root / repository / path).read_bytes()
+            headers: dict[str, Any] = {"ETag": f'"{hashlib.sha256(content).hexdigest()}"'}
             first = int(self.headers.get("Range", "bytes=0-").removeprefix("bytes=").split("-")[0])
             if first:
                 headers["Content-Range"] = f"bytes {first}-{len(content) - 1}/{len(content)}"
             end = min(hub.cut.get(path, len(content)), len(content))
-            if self.command == "GET":
-                hub.sent.append((path, first, max(end - first, 0)))
-            return self.answer(206 if first else 200, headers, content[first:], max(end - first, 0))
+            hub.sent.append((path, first, max(end - first, 0)))
+            self.answer(206 if first else 200, headers, content[first:], max(end - first, 0))
 
     return Handler

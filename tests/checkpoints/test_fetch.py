@@ -132,6 +132,20 @@ def test_again_is_no_work_and_another_revision_is_not_mixed(hub):
     assert hub.sent == []
     with pytest.raises(lwd.InputError, match=says(COMMIT, "v1", "sfd-xl")):
         fetch("sfd-xl", revision="v1")
+    hub.denied.clear()
+    assert fetch("sfd-statistics", revision="v1").new
+    hub.denied["list"] = (500, "")
+    for same in ("v1", "beef000"):
+        assert not fetch("sfd-statistics", revision=same).new
+    with pytest.raises(lwd.InputError, match=says("sfd-statistics", "b")):
+        fetch("sfd-statistics", revision="b")
+
+
+def test_a_token_goes_to_the_hub_but_not_where_it_redirects(hub, monkeypatch):
+    """Oracle: the headers that arrived at both hosts."""
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    fetch("sfd-statistics")
+    assert hub.tokens == {"hub": {"Bearer hf_secret"}, "cdn": {None}}
 
 
 def test_models_share_what_they_have_in_common(hub, cache):
@@ -210,7 +224,7 @@ FAULTS = {
     "text": (lambda h: h.put(SFD, WEIGHTS, b"an error page"), "4000000.pt"),
     "statistics of other channels": (
         lambda h: replace(h, f"{FOLDER}/latents_stats.pt", {"mean": torch.zeros(3), "std": torch.ones(3)}),
-        ("texture=3", "texture=4"),
+        ("latents_stats.pt", "texture=3,semantic=2", "texture=4,semantic=2"),
     ),
     "no autoencoder": (lambda h: (h.root / VAE.repository / VAE.path).unlink(), (VAE.repository, VAE.path)),
     "network as autoencoder": (

@@ -61,7 +61,7 @@ def test_all_metrics_are_those_of_the_functions():
         assert_close(scores.metrics[name].value, value, rtol=1e-9, atol=1e-12)
     assert not scores.unavailable
     assert len(scores.warnings) == 1
-    assert "only 530 samples" in scores.warnings[0]
+    assert says(530).search(scores.warnings[0])
 
 
 def test_standard_errors_are_the_spread_over_draws():
@@ -143,14 +143,14 @@ def test_moments_of_an_adm_reference_are_used(tmp_path):
     )
     bare = score(seen, Reference.of(None, given_moments(ArrayFile(tmp_path / "bare.npz")), "bare"))
     assert bare.metrics["fid"] == scores.metrics["fid"]
-    assert bare.unavailable["precision"] == "the reference holds moments but no images"
+    assert says("moments", "images").search(bare.unavailable["precision"])
 
 
 def test_a_metric_without_its_weights_says_so():
     seen = extract(source(images(40)), [Colours(head=False)])
     scores = score(seen, Reference.of(seen, {}, "itself"))
-    assert "no classifier" in scores.unavailable["inception_score"]
-    assert "not available: the Inception weights have no classifier" in table(scores)
+    assert says("classifier").search(scores.unavailable["inception_score"])
+    assert scores.unavailable["inception_score"] in table(scores)
     assert scores.metrics["fid"].value < 1e-9
 
 

@@ -68,9 +68,9 @@ def test_sixteen_bits_are_scaled_to_eight(tmp_path):
     found = FolderSource(tmp_path).image(0)
     assert (found.shape, found.dtype) == ((256, 256, 3), np.uint8)
     assert np.array_equal(found[:, :, 1], np.round(ramp / 257))
-    with pytest.raises(ValueError, match="floating-point"):
+    with pytest.raises(ValueError, match="float"):
         as_rgb(Image.fromarray(ramp.astype(np.float32)))
-    with pytest.raises(ValueError, match="more than 16 bits"):
+    with pytest.raises(ValueError, match=says(16)):
         as_rgb(Image.fromarray((ramp * 3).astype(np.int32)))
 
 

@@ -22,7 +22,7 @@ from lwd.io.files import atomic_directory, cache_dir, check_destination
 from lwd.io.hub import Fetched, Repository, open_copy, open_hub
 from lwd.io.locks import held
 from lwd.io.tensors import read_state
-from lwd.latents.statistics import read_reference_statistics, save_statistics
+from lwd.latents.statistics import Statistics, read_reference_statistics, save_statistics
 from lwd.models.lightningdit import LightningDiTConfig
 from lwd.representations.ldm import autoencoder_from_ldm, is_ldm
 
@@ -61,7 +61,7 @@ def fetch(name: str, revision: str | None = None, source: str | os.PathLike[str]
         paths = {key: repository.find(file.folder, file.path) for key, file in entry.files().items()}
         decoder = fetch(entry.autoencoder, source=source).directory if isinstance(entry, PublishedNetwork) else None
         files = {key: repository.get(path) for key, path in paths.items()}
-        origin = _origin(name, entry, repository, files)
+        origin = _origin(name, entry, repository, files).changed(requested=revision or "")
         _install(entry, directory, files, origin, decoder)
         shutil.rmtree(downloads, ignore_errors=True)
     return Installed(directory, origin, True)
@@ -77,7 +77,8 @@ def _open(entry: Published, revision: str | None, source: str | os.PathLike[str]
 def _same(directory: Path, revision: str | None) -> OriginFile:
     """Return the origin of the fetched model; another revision than the requested one is an error."""
     origin = OriginFile.read(directory / ORIGIN)
-    if revision is not None and not origin.revision.startswith(revision):
+    short = revision is not None and len(revision) >= 7 and origin.revision.startswith(revision)
+    if revision not in (None, origin.requested) and not short:
         there = origin.revision or "a local copy"
         raise InputError(
             f"{directory} holds revision {there}, not {revision}; remove it and run again", argument="revision"
@@ -118,6 +119,7 @@ def _install(
 def _network(entry: PublishedNetwork, files: Mapping[str, Fetched], origin: OriginFile) -> Converted:
     """Convert the network and compare it with the catalog."""
     weights, layout = files["weights"], _layout(entry.groups)
+    _read_statistics(entry, files)
     statistics = {group: str(files[group].local) for group in entry.groups}
     options = Options(layout=layout, schedule=entry.schedule, statistics=statistics)
     where = f"{weights.path} of {origin.repository}"
@@ -149,11 +151,20 @@ def _write_autoencoder(entry: PublishedAutoencoder, weights: Fetched, origin: Or
 
 def _write_statistics(entry: PublishedStatistics, files: Mapping[str, Fetched], folder: Path) -> None:
     """Write statistics.json, and the original files, which `lwd convert` takes."""
-    statistics = read_reference_statistics({group: files[group].local for group in entry.groups})
-    statistics.check(_layout(entry.groups))
-    save_statistics(statistics, folder / "statistics.json")
+    save_statistics(_read_statistics(entry, files), folder / "statistics.json")
     for one in files.values():
         shutil.copy(one.local, folder / Path(one.path).name)
+
+
+def _read_statistics(entry: PublishedNetwork | PublishedStatistics, files: Mapping[str, Fetched]) -> Statistics:
+    """Read the statistics of all groups; errors name their files, not the weights'."""
+    statistics = read_reference_statistics({group: files[group].local for group in entry.groups})
+    try:
+        statistics.check(_layout(entry.groups))
+    except InputError as error:
+        paths = ", ".join(files[group].path for group in entry.groups)
+        raise InputError(f"{paths}: {error}") from error
+    return statistics
 
 
 def _layout(groups: Mapping[str, int]) -> Layout:

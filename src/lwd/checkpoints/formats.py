@@ -64,6 +64,8 @@ class OriginFile(FileRecord):
     """owner/name on the hub."""
     revision: str = ""
     """The commit that was downloaded; empty for a local copy."""
+    requested: str = ""
+    """The branch, tag or commit that was asked for."""
     files: dict[str, OriginPart]
     """Size and checksum by path."""
 

@@ -17,6 +17,7 @@ from lwd.cli import (
     fetch,
     fit,
     probe,
+    reproduce,
     runs,
     sample,
     schedule,
@@ -30,7 +31,23 @@ from lwd.version import __version__
 # Set before torch is loaded. If another process is busy, threads that spin while they wait make small layers ten times
 # slower. On an idle machine a shorter spin (1000) would cost a tenth of the speed.
 os.environ.setdefault("GOMP_SPINCOUNT", "20000")
-COMMANDS = (demo, sample, data, fit, encode, probe, train, runs, surfaces, schedule, evaluate, bench, fetch, convert)
+COMMANDS = (
+    demo,
+    sample,
+    data,
+    fit,
+    encode,
+    probe,
+    train,
+    runs,
+    surfaces,
+    schedule,
+    evaluate,
+    bench,
+    reproduce,
+    fetch,
+    convert,
+)
 
 
 class Parser(argparse.ArgumentParser):

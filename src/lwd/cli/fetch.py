@@ -4,6 +4,7 @@ import argparse
 from typing import Any
 
 from lwd.checkpoints.published import PUBLISHED
+from lwd.errors import InputError
 
 
 def add_parser(commands: Any) -> None:
@@ -23,6 +24,8 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.name is None:
+        if arguments.revision or arguments.source:
+            raise InputError(f"name what to fetch: {', '.join(PUBLISHED)}")
         print(_listing())
         return 0
     from lwd.checkpoints.fetch import fetch

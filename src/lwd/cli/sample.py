@@ -13,11 +13,11 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "sample",
         help="draw images from a model: PNGs, ADM's .npz, a grid, a manifest",
-        description="Draw images from a model. Run again to continue; several processes: torchrun.",
+        description="Draw images from a model. Run again to continue; torchrun shares the work.",
         epilog="example: lwd sample --model fashion --label dress --out dresses.png",
     )
     add = parser.add_argument
-    add("--model", metavar="DIR", help="a run, checkpoint or hub id, or a name: fashion, sfd-xl")
+    add("--model", metavar="DIR", help="a run, checkpoint, hub id, or name: fashion, sfd-xl")
     add("--recipe", metavar="NAME", help="settings of a published row: sfd-xl-800-autoguidance")
     add("--out", required=True, metavar="DIR", help="directory to write; NAME.png writes only a grid")
     add(
@@ -27,7 +27,8 @@ def add_parser(commands: Any) -> None:
         metavar="L",
         help="classes: dress, 3, 0,5-9 (default: all)",
     )
-    add_settings(parser, SampleSettings, "count", "seed", "solver", "steps", "placement", "rtol", "atol", atol="X")
+    names = ("count", "seed", "solver", "steps", "placement", "diffusion", "last_step", "rtol", "atol")
+    add_settings(parser, SampleSettings, *names, diffusion="W", last_step="STEP")
     add_guidance(parser)
     add("--schedule", metavar="SPEC", help="another schedule (for the network of a surface probe)")
     add("--other-schedule", action="store_true", help="allow a schedule the model was not trained for")
@@ -72,6 +73,8 @@ def sample_settings(a: argparse.Namespace) -> SampleSettings:
         values["scale"] = by_group("scale", values["scale"], parse_number)
     if "interval" in values:
         values["interval"] = by_group("interval", values["interval"], parse_interval)
+    if "diffusion" in values:
+        values["diffusion"] = by_group("diffusion", values["diffusion"], lambda _, text: text)
     return SampleSettings(**values)
 
 
@@ -82,9 +85,12 @@ def run(arguments: argparse.Namespace) -> int:
     from lwd.io.jobs import process
     from lwd.sampling.generator import open_generator
     from lwd.sampling.samples import generate
+    from lwd.sampling.sde import SDE_METHODS
 
     apply_recipe(arguments)
     a, settings = arguments, sample_settings(arguments)
+    if a.trajectory and settings.solver in SDE_METHODS:
+        raise InputError(f"the trajectory is the ODE's; {settings.solver} takes another path", argument="trajectory")
     rank, world = process()
     generator = open_generator(a.model, settings, a.guide, a.decoder, a.device, a.schedule, a.other_schedule)
     picture = a.out.lower().endswith(".png")

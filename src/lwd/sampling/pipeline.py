@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from operator import index
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,8 @@ from lwd.io.files import atomic_directory, write_bytes
 from lwd.io.hub import hub_error
 from lwd.path import Velocity
 from lwd.representations.texture import TextureAutoencoder, to_uint8
-from lwd.sampler import sample
-from lwd.solver import Solution
+from lwd.sampling.sde import SDESettings, sampler_of
+from lwd.solver import Solution, SolverSettings
 
 AUTOENCODER = "vae"
 Pixels = np.ndarray[Any, np.dtype[np.uint8]]
@@ -97,16 +97,17 @@ class LWDPipeline:
     ) -> Images:
         """Draw one image per label.
 
-        seed: the seed of the first image (the others use seed + 1, seed + 2, ...), or one seed per image.
-        solver: the name of a method, or its settings: {"method": "heun", "steps": 25}.
-        guide: a weaker model (AutoGuidance) or "null" (classifier-free); needs a scale. size: latent height and width.
+        seed: of the first image, the others follow (seed, seed + 1, ...); or one seed per image.
+        solver: a method's name, or its settings: {"method": "heun", "steps": 25}; with noise along the way:
+        {"method": "euler-maruyama", "steps": 250, "diffusion": "sigma"}.
+        guide: a weaker model (AutoGuidance) or "null" (classifier-free); needs a scale. size: of the latent grid.
         """
         labels = self.check_labels(class_labels)
         first = _as_int(seed)
         seeds = list(seed) if first is None else range(first, first + len(labels))  # type: ignore[arg-type]
         settings = _solver_settings(solver)
         grid = self.checkpoint.config.grid if size is None else tuple(size)
-        solution = sample(
+        solution = sampler_of(settings.get("method", "dopri5"))(
             self.guided(guide, scale, interval),
             self.checkpoint.schedule,
             self.checkpoint.layout,
@@ -191,14 +192,14 @@ def _as_int(value: Any) -> int | None:
 
 
 def _solver_settings(solver: Any) -> dict[str, Any]:
-    known = ("method", "steps", "grid", "atol", "rtol", "max_nfe", "adaptive", "breakpoints")
+    known = {field.name for kind in (SolverSettings, SDESettings) for field in fields(kind)} | {"breakpoints"}
     if isinstance(solver, str):
         return {"method": solver}
     if not isinstance(solver, Mapping):
         raise InputError(f"solver must be the name of a method or its settings, got {solver!r}")
     for key in solver:
         if key not in known:
-            raise InputError(f"there is no solver setting {key!r}; {nearest(str(key), known)}")
+            raise InputError(f"a solver has no setting {key!r}; {nearest(str(key), sorted(known))}")
     return dict(solver)
 
 

@@ -20,6 +20,8 @@ from lwd.solver.fixed import FIXED
 
 TABLEAUS = {"euler-maruyama": FIXED["euler"], "sde-heun": FIXED["heun"]}
 SDE_METHODS = tuple(TABLEAUS)
+LAST_STEP = {"euler-maruyama": "mean:0.04", "sde-heun": "ode:0.04"}
+"""SiT's default for its method; with sde-heun the error of `mean` would be larger than that of all other steps."""
 
 
 @dataclass(frozen=True)
@@ -35,14 +37,17 @@ class SDESettings:
     diffusion: str | Mapping[str, str] = "sigma"
     """Coefficient w(t) for all groups or by group: none, constant, sigma, decreasing or increasing-decreasing, with a
     scale after a colon (sigma:0.5). A group left out has no noise."""
-    last_step: str = "mean:0.04"
-    """The noise-free last step and its size in local time: mean:0.04 as in SiT, or ode:0.04."""
+    last_step: str | None = None
+    """The noise-free last step and its size in local time: mean:0.04 (SiT; default of euler-maruyama) or ode:0.04
+    (default of sde-heun)."""
 
     def __post_init__(self) -> None:
         if self.method not in TABLEAUS:
             raise InputError(f"there is no SDE method {self.method!r}; {nearest(str(self.method), TABLEAUS)}")
         if self.grid is not None and self.steps is not None:
             raise InputError("steps and grid both say where to step; pass one of them")
+        if self.last_step is None:
+            object.__setattr__(self, "last_step", LAST_STEP[self.method])
         LastStep.parse(self.last_step)
 
 
@@ -95,10 +100,8 @@ class ReverseSDE:
         flow_field(self.velocity, self.schedule, self.layout, self.label)  # refuses a schedule of other groups
 
     def ends(self) -> tuple[float, ...]:
-        """Global times at which the noise of a group ends: there its local time is 1 - size of the last step."""
-        named = zip(self.schedule.groups, self.coefficients, strict=True)
-        found = {float(self.schedule.tau_of(g, 1 - self.last.size).detach()) for g, c in named if not c.is_zero}
-        return tuple(sorted(found))
+        """Global times at which the noise of a group ends."""
+        return noise_ends(self.schedule, self.coefficients, self.last)
 
     def noise_on(self, step: Piece) -> tuple[Coefficient, ...]:
         """The coefficients during a step: none for groups past the end of their noise."""
@@ -116,6 +119,12 @@ class ReverseSDE:
         """D_g(tau) = 2 rate_g w_g(t_g): (b,) -> (b, n)."""
         times, rates = self.schedule.times(tau), self.schedule.rates(tau)
         return 2 * rates * torch.stack([_weight(c, times[:, i]) for i, c in enumerate(coefficients)], dim=1)
+
+
+def noise_ends(schedule: Schedule, coefficients: Sequence[Coefficient], last: LastStep) -> tuple[float, ...]:
+    """Global times at which a group that has noise reaches local time 1 - size of the last step."""
+    named = zip(schedule.groups, coefficients, strict=True)
+    return tuple(sorted({float(schedule.tau_of(g, 1 - last.size).detach()) for g, c in named if not c.is_zero}))
 
 
 def sde_steps(
