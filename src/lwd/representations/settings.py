@@ -57,7 +57,7 @@ class SemVAESettings(FitSettings):
     """Passes over the training images (default 4, unless steps are given)."""
     limit: Annotated[int, Field(ge=0)] = 0
     """Fit to at most this many images, with their features in memory as float16; 0 = stream all images."""
-    lr: Annotated[float, Field(gt=0)] = 5e-4
+    lr: Annotated[float, Field(gt=0)] = 1e-3
     """Learning rate."""
     kl: Annotated[float, Field(ge=0)] = 1e-6
     """Weight of the KL term, summed over the channels and positions of an image."""
