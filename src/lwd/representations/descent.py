@@ -36,7 +36,7 @@ def descend(
         rate = min(1.0, (step + 1) / 100) * 0.5 * (1 + cos(pi * step / settings.steps))
         for group in optimizer.param_groups:
             group["lr"] = settings.lr * rate
-        value = loss(step, torch.Generator().manual_seed(settings.seed * 2**32 + step))
+        value = loss(step, torch.Generator().manual_seed(mix(settings.seed, step)))
         optimizer.zero_grad()
         value.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
