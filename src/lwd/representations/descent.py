@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lwd.compute.order import mix
 from lwd.io.tensors import mismatches, read_safetensors, write_safetensors
 from lwd.representations.settings import FitSettings
 
