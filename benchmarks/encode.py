@@ -16,7 +16,8 @@ import numpy as np
 import torch
 
 from lwd.images.sources import ArraySource
-from lwd.latents.encode import Encoders, encode
+from lwd.latents.encode import encode
+from lwd.latents.encoders import Encoders
 from lwd.latents.settings import EncodeSettings
 from lwd.representations.encoders import resize_map
 from lwd.representations.pca import PCAFit

@@ -21,6 +21,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 
 import lwd
 from lwd.assets import AUTOENCODERS, MODELS
+from lwd.checkpoints.published import PUBLISHED, RECIPES
 from lwd.cli import Parser, build_parser, main
 from lwd.evaluation.features import POOL, SPATIAL
 from lwd.images.cifar import CLASSES
@@ -28,6 +29,7 @@ from lwd.images.fashion import fashion_semantic, load_fashion
 from lwd.images.sources import ArraySource
 from lwd.io.files import write_json
 from lwd.representations.encoders import CallableEncoder, load_encoder
+from lwd.representations.ldm import autoencoder_from_ldm
 from lwd.representations.pca import PCAFit, save_pca
 from lwd.representations.texture import PatchAutoencoder, from_uint8
 from reference import busy_network, ldm, reference_state, small_config
@@ -140,6 +142,7 @@ SMALLER = {
     "bench sampler": "--budgets 4 --count 2 --threads 1",
     "evaluate": "--threads 1",
     "demo": "--quick",
+    "reproduce": "--plan",
 }
 
 
@@ -155,7 +158,8 @@ def smaller(arguments: Sequence[str]) -> list[str]:
     if getattr(a, "size", 0):
         more += ["--size", "32"]
     if name == "fit semantic" and a.kind == "semvae":
-        more += ["--steps", "2", "--limit", "16", "--width", "32"]
+        length = "--epochs 1" if a.epochs else "--steps 2"
+        more += [*length.split(), "--limit", "16", "--width", "32", "--heads", "2"]
     if name == "probe" and a.method == "surface":
         more += ["--points", "5", "--samples", "32"]
     if name == "train" and a.decoder:
@@ -167,7 +171,7 @@ def smaller(arguments: Sequence[str]) -> list[str]:
     if name == "schedule path":
         more += ["--lambdas", "0.01,0.05", *(["--steps", "20"] if a.steps else [])]
     if name == "sample" and a.steps:
-        more += ["--steps", "2"]
+        more += ["--steps", "6"]  # as many as an SDE under Offset has stops, and one
     if name == "bench sampler" and a.reference:
         more += ["--samples", "12"]
     return [*arguments, *more]
@@ -226,7 +230,7 @@ def stand_in(setattr_: Callable[[str, object], object] | None = None) -> None:
     places = {
         "lwd.representations.encoders.load_encoder": stand_in_encoder,
         "lwd.evaluation.features.load_encoder": stand_in_encoder,
-        "lwd.latents.encode.load_encoder": stand_in_encoder,
+        "lwd.latents.encoders.load_encoder": stand_in_encoder,
         "lwd.evaluation.evaluate.InceptionNetwork": StandInInception,
         "lwd.latents.embedded.load_fashion": few_fashion,
         "lwd.latents.embedded.fashion_semantic": few_semantic,
@@ -264,6 +268,7 @@ READS = {
     "compare": {"runs": "evaluated"},
     "convert": {"source": "weights"},
     "demo": {},
+    "reproduce": {},
 }
 
 
@@ -282,18 +287,32 @@ class Shop:
 
     def provide(self, a: Namespace, folder: Path) -> None:
         """Put under the command's names what it reads, unless lwd itself knows the name."""
+        self.publish(a)
         for attribute, kind in READS[name_of(a)].items():
             given = getattr(a, attribute)
             for value in given if isinstance(given, list) else [given]:
                 if value and not self.is_known(attribute, value, a) and not (folder / value).exists():
                     self.copy(self.kind(kind, value, a), folder / value)
 
+    def publish(self, a: Namespace) -> None:
+        """Small stand-ins in the cache for the published models that a command names."""
+        recipe = RECIPES.get(getattr(a, "recipe", None) or "")
+        named = [
+            getattr(a, "model", None),
+            getattr(a, "guide", None),
+            *((recipe.model, recipe.guide) if recipe else ()),
+        ]
+        for name in PUBLISHED.keys() & named:
+            if not (target := self.cache / "models" / name).exists():
+                shutil.copytree(self.made("published"), target)
+
     def is_known(self, attribute: str, value: str, a: Namespace) -> bool:
         if attribute in ("schedule", "schedules"):
             return value.partition(":")[0] in SCHEDULE_WORDS
         if attribute in ("source", "images", "reference", "samples") and a.command != "convert":
             return value.partition("/")[0] in SOURCE_WORDS
-        known = {"model": MODELS, "guide": {**MODELS, "null": None}, "decoder": AUTOENCODERS, "texture": AUTOENCODERS}
+        models = {**MODELS, **PUBLISHED}
+        known = {"model": models, "guide": {**models, "null": None}, "decoder": AUTOENCODERS, "texture": AUTOENCODERS}
         return value in known.get(attribute, ())
 
     @staticmethod
@@ -369,6 +388,10 @@ class Shop:
         network = busy_network(small_config(lwd.Layout.of(texture=4, semantic=2)))
         lwd.save(lwd.Checkpoint(network, lwd.Offset(0.3)), path)
 
+    def make_published(self, path: Path) -> None:
+        network = busy_network(small_config(lwd.Layout.of(texture=4, semantic=2), classes=1000))
+        lwd.LWDPipeline(lwd.Checkpoint(network, lwd.Offset(0.3)), autoencoder_from_ldm(ldm()[1])).save_pretrained(path)
+
     def make_sfd(self, path: Path) -> None:
         layout = lwd.Layout.of(texture=32, semantic=16)  # the published channels, which the pages name
         torch.save({"ema": reference_state(small_config(layout, classes=1000))}, path)
@@ -396,6 +419,8 @@ WRITES = {
 def writes(a: Namespace, folder: Path) -> list[Path]:
     """The files that the documentation promises of a command."""
     name, out = name_of(a), getattr(a, "out", None)
+    if name == "reproduce":
+        return []  # only its plan is printed here; tests/reproduce runs it
     if name == "data show" and not out:
         return [folder / a.directory / "contact-sheet.png"]
     if name == "runs show" and not out:
@@ -410,8 +435,9 @@ def writes(a: Namespace, folder: Path) -> list[Path]:
     key = "probe surface" if name == "probe" and a.method == "surface" else name
     found += [folder / out / file for file in WRITES.get(key, ())]
     if name == "sample":
-        found += [folder / out / "samples.npz"] if "npz" in a.format else []
-        found += [folder / out / "images" / "000000.png"] if "png" in a.format else []
+        kinds = a.kinds or "png,npz"
+        found += [folder / out / "samples.npz"] if "npz" in kinds else []
+        found += [folder / out / "images" / "000000.png"] if "png" in kinds else []
         found += [folder / out / "trajectory.png"] if a.trajectory else []
     if name == "sweep":
         found += [folder / out / f"lambda-{float(k):g}" / "schedule.json" for k in a.kinetic.split(",")]

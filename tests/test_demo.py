@@ -11,14 +11,15 @@ import lwd
 from commands import few_fashion, few_semantic
 from lwd.assets import AUTOENCODERS, MODELS
 from lwd.cli import main
-from lwd.demo.clock import Clock
 from lwd.demo.plan import QUICK, Plan, keep
 from lwd.demo.results import _verdict
-from lwd.demo.run import Interrupted, _Demo, _finished, expected, run_demo
+from lwd.demo.run import _Demo, _finished, expected, run_demo
 from lwd.images.fashion import load_fashion
+from lwd.io.clock import Clock
 from lwd.representations.judge import load_judge, seen_classes
 from lwd.representations.texture import TextureAutoencoder, from_uint8, psnr
 from lwd.surfaces.files import load_surfaces
+from lwd.training.interrupts import Interrupted
 from lwd.training.trainer import Trainer
 from messages import says
 
@@ -177,7 +178,7 @@ def test_another_plan_is_refused(whole, tmp_path, capsys):
 def test_the_clock_learns_from_what_things_take(monkeypatch):
     """Oracle: by hand: 10 s of work took 20, beside 20 s that are believed: the other 30 are announced as 40."""
     now = [0.0]
-    monkeypatch.setattr("lwd.demo.clock.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("lwd.io.clock.time.monotonic", lambda: now[0])
     lines = []
     clock = Clock({"one": 10.0, "two": 30.0}, lines.append)
     with clock.stage("one", 4) as advance:

@@ -1,6 +1,7 @@
 """Every Python example in README and docs runs as it is printed."""
 
 import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from lwd.representations.ldm import autoencoder_from_ldm
 from reference import busy_network, ldm, small_config
 
 ROOT = Path(__file__).parents[1]
+PAPER = ROOT.parents[0] / "shared" / "paper"
 LONG = ("objective.md",)
 """Pages whose examples take more than five seconds."""
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -46,3 +48,21 @@ def test_links_between_pages_lead_somewhere():
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_every_equation_of_the_paper_has_a_function_and_a_test():
+    """Oracle: the labels of the paper, the modules, and the tests' source."""
+    text = (ROOT / "docs" / "paper.md").read_text()
+    block = re.search(r"<!-- equations -->\n(.*?)<!-- end -->", text, re.DOTALL)[1]
+    rows = [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in block.splitlines()[2:]]
+    assert len({row[0] for row in rows}) == len(rows) == 48
+    for _, function, test in rows:
+        module, _, names = function.partition(":")
+        found = import_module(module)
+        for name in names.split("."):
+            found = getattr(found, name)
+        assert callable(found)
+        path, _, name = test.partition("::")
+        assert f"\ndef {name}(" in (ROOT / path).read_text(), test
+    if papers := list(PAPER.glob("*.txt")):  # where the paper's text is at hand
+        assert {row[0] for row in rows} == set(re.findall(r"\\label\{eq:([\w-]+)\}", papers[0].read_text()))

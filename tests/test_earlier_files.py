@@ -10,7 +10,7 @@ import lwd
 from lwd.checkpoints.formats import ModelFile
 from lwd.evaluation.formats import EvaluationFile
 from lwd.io.tensors import read_safetensors
-from lwd.latents.encode import load_compressor
+from lwd.latents.encoders import load_compressor
 from lwd.latents.formats import Manifest, StatisticsFile
 from lwd.latents.verify import verify
 from lwd.probing.formats import SweepFile, TraceFile

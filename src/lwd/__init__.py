@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from lwd.evaluation.settings import EvaluateSettings
     from lwd.groups import Group, Layout
     from lwd.guidance import AutoGuidance, ClassifierFree
-    from lwd.latents.encode import Encoders, encode
+    from lwd.latents.encode import encode
+    from lwd.latents.encoders import Encoders
     from lwd.latents.memory import MemoryReader
     from lwd.latents.reader import LatentReader
     from lwd.latents.settings import EncodeSettings
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from lwd.representations.texture import TextureAutoencoder
     from lwd.sampler import flow_field, sample, seeded_noise
     from lwd.sampling.pipeline import LWDPipeline
+    from lwd.sampling.sde import SDESettings, sample_sde, score
     from lwd.schedule.base import Schedule
     from lwd.schedule.fixed import Cascade, Offset, PiecewiseLinear, Synchronous
     from lwd.schedule.io import load_schedule, parse_schedule, save_schedule, schedule_from_dict
@@ -56,7 +58,8 @@ _MODULES = {
     "surfaces.files": ("load_surfaces",),
     "surfaces.integral": ("fit_schedule", "path_objective"),
     "representations.texture": ("TextureAutoencoder",),
-    "latents.encode": ("Encoders", "encode"),
+    "latents.encode": ("encode",),
+    "latents.encoders": ("Encoders",),
     "latents.memory": ("MemoryReader",),
     "latents.reader": ("LatentReader",),
     "latents.settings": ("EncodeSettings",),
@@ -69,6 +72,7 @@ _MODULES = {
     "probing.surface": ("surface_probe",),
     "probing.sweep": ("sweep",),
     "sampling.pipeline": ("LWDPipeline",),
+    "sampling.sde": ("SDESettings", "sample_sde", "score"),
     "evaluation.evaluate": ("evaluate",),
     "evaluation.settings": ("EvaluateSettings",),
 }
@@ -102,6 +106,7 @@ __all__ = [
     "Polynomial",
     "RhoAverage",
     "RunOptions",
+    "SDESettings",
     "Schedule",
     "Solution",
     "SolveError",
@@ -124,9 +129,11 @@ __all__ = [
     "path_objective",
     "probe",
     "sample",
+    "sample_sde",
     "save",
     "save_schedule",
     "schedule_from_dict",
+    "score",
     "seeded_noise",
     "solve",
     "surface_probe",

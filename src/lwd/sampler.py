@@ -86,7 +86,7 @@ def sample(
     names = {field.name for field in fields(SampleOptions)}
     options = SampleOptions(**{name: value for name, value in settings.items() if name in names})
     solver = solver_settings(**{name: value for name, value in settings.items() if name not in names})
-    label = _labels(labels, len(seeds)).to(options.device)
+    label = check_labels(labels, len(seeds)).to(options.device)
     noise = seeded_noise(seeds, (layout.channels, *options.size), options.device).to(options.dtype)
     # With one step size for the batch, padding would change it.
     shared_step = solver.method == "dopri5" and solver.adaptive != "sample"
@@ -98,7 +98,7 @@ def sample(
     return replace(solution, **kept)
 
 
-def _labels(labels: int | Sequence[int] | Tensor, count: int) -> Tensor:
+def check_labels(labels: int | Sequence[int] | Tensor, count: int) -> Tensor:
     label = torch.as_tensor(labels)
     if label.is_floating_point() or label.is_complex():
         raise InputError(f"labels must be integers, got {label.dtype}")

@@ -35,7 +35,7 @@ def test_help_is_the_snapshot_fits_a_screen_and_shows_an_example(monkeypatch):
     text = help_texts()
     assert text == SNAPSHOT.read_text()
     for part in text.split("\n----\n"):
-        assert len(part.splitlines()) <= 40
+        assert len(part.splitlines()) <= 48
         assert "example: lwd " in part
 
 

@@ -37,6 +37,7 @@ from lwd.compute.devices import threads
 
 NOT_RUN = {
     "lwd data fetch": "downloads, or reads the whole official archive (tests/data, with made archives)",
+    "lwd fetch": "downloads gigabytes (tests/checkpoints/test_fetch.py, with a local hub of small files)",
     "make": "CI runs the targets themselves",
 }
 """Beginnings of commands that are not run here; those of lwd must still be accepted by the parser."""

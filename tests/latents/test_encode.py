@@ -18,7 +18,8 @@ from torch.testing import assert_close
 import lwd
 from lwd.cli import main
 from lwd.images.sources import ArraySource, FolderSource
-from lwd.latents.encode import Encoders, Semantic, encode, load_compressor
+from lwd.latents.encode import encode
+from lwd.latents.encoders import Encoders, Semantic, load_compressor
 from lwd.latents.reader import LatentReader
 from lwd.latents.settings import EncodeSettings
 from lwd.latents.verify import verify

@@ -17,7 +17,7 @@ from lwd.images.sources import ArraySource
 from lwd.representations.encoders import CallableEncoder, Origin
 from lwd.representations.fit import _collect, fit_pca, fit_semvae, fit_texture, images, split
 from lwd.representations.pca import load_pca
-from lwd.representations.semvae import load_semvae
+from lwd.representations.semvae import SemVAE, kl_divergence, load_semvae
 from lwd.representations.settings import FitSettings, SemVAESettings, TextureSettings
 from lwd.representations.texture import psnr
 from messages import says
@@ -99,7 +99,7 @@ def texture(out, progress=None, **changes):
 def often():
     """Fits keep their state ten times as often."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lwd.representations.fit.KEEP_EVERY", 20)
+        patch.setattr("lwd.representations.descent.KEEP_EVERY", 20)
         yield
 
 
@@ -202,6 +202,93 @@ def test_semvae_fit_learns(tmp_path, steps, gain):
     assert load_semvae(tmp_path / "b").channels == 4
 
 
+STREAM = {"channels": 4, "batch": 8, "held_out": 20, "depth": 1, "width": 16, "heads": 2}
+
+
+class Counting:
+    """A source and an encoder that count how many images were read and encoded."""
+
+    def __init__(self):
+        self.inner, self.read, self.encoded, self.most, self.sizes = waves(), [], 0, 0, set()
+        self.name, self.classes, self.labels = self.inner.name, self.inner.classes, self.inner.labels
+
+    def __len__(self):
+        return len(self.inner)
+
+    def image(self, number):
+        self.read.append(number)
+        return self.inner.image(number)
+
+    def encoder(self):
+        def features(pictures):
+            self.most = max(self.most, len(self.read) - self.encoded)
+            self.encoded += len(pictures)
+            self.sizes.add(len(pictures))
+            return averages(pictures)
+
+        return CallableEncoder(features, "averages")
+
+
+def test_a_streamed_fit_sees_every_image_in_every_epoch_and_keeps_few(tmp_path):
+    """Oracle: counts of what was read: once for the scale, then `epochs` times; never more than loaders + 1 batches."""
+    source = Counting()
+    settings = SemVAESettings(**STREAM, epochs=3, loaders=2)
+    assert settings.with_steps(100).steps == 38  # 300 images in batches of 8
+    assert SemVAESettings().with_steps(1_281_167).steps == -(-4 * 1_281_167 // 64)
+    seen = []
+    fit_semvae(source, source.encoder(), (4, 4), tmp_path / "vae", settings, progress=lambda step, _: seen.append(step))
+    assert seen == list(range(1, 39))
+    train, held_out = (set(part.tolist()) for part in split(source.inner, settings))
+    counts = {number: source.read.count(number) for number in range(120)}
+    assert {counts[number] for number in held_out} == {1}
+    assert sum(counts[number] for number in train) == 100 + 38 * 8
+    assert {counts[number] for number in train} <= {4, 5}  # the last batch begins a fourth epoch
+    assert source.most <= 3 * 8
+    assert max(source.sizes) == 8
+    model = load_semvae(tmp_path / "vae")
+    assert (model.architecture, model.origin) == ("sefi", Origin("averages", (4, 4)))
+
+
+def test_a_streamed_fit_resumes_to_the_same_bytes_with_any_loaders(tmp_path):
+    """Oracle: the bytes of an undisturbed fit with one loader."""
+
+    def fit(out, progress=None, loaders=1):
+        settings = SemVAESettings(**STREAM | {"batch": 2}, steps=23, loaders=loaders)
+        return fit_semvae(waves(), ENCODER, (4, 4), out, settings, progress=progress)
+
+    fit(tmp_path / "calm")
+    assert interrupted(fit, tmp_path / "again", 22) == 1
+    assert interrupted(partial(fit, loaders=3), tmp_path / "again") == 21
+    fit(tmp_path / "again", loaders=2)
+    assert (tmp_path / "again/model.safetensors").read_bytes() == (tmp_path / "calm/model.safetensors").read_bytes()
+
+
+def test_the_weight_of_the_kl_term_counts_per_image(tmp_path, monkeypatch):
+    """Oracle: losses of the first step at weights 0 and 0.5 differ by half of the KL of an image, summed."""
+    first, divergence = {}, []
+
+    def losses(self, features, *rest, **more):
+        divergence.append(kl_divergence(*self.moments(features)).mean().item())
+        return original(self, features, *rest, **more)
+
+    original = SemVAE.losses
+    monkeypatch.setattr(SemVAE, "losses", losses)
+    for kl in (0.0, 0.5):
+        settings = SemVAESettings(**STREAM, steps=1, limit=60, kl=kl)
+        progress = partial(lambda kl, _, loss: first.update({kl: loss}), kl)
+        fit_semvae(waves(), ENCODER, (4, 4), tmp_path / str(kl), settings, progress=progress)
+    assert divergence[0] == divergence[1]
+    assert_close(first[0.5] - first[0.0], 0.5 * divergence[0], atol=1e-5, rtol=1e-5)
+
+
+def test_features_that_are_not_finite_stop_a_streamed_fit(tmp_path):
+    """Oracle: one line, and nothing written."""
+    encoder = CallableEncoder(lambda pictures: averages(pictures) / 0, "broken")
+    with pytest.raises(lwd.InputError, match=says("NaN")):
+        fit_semvae(waves(), encoder, (4, 4), tmp_path / "vae", SemVAESettings(**STREAM))
+    assert not any(tmp_path.iterdir())
+
+
 def test_the_commands(tmp_path, capsys):
     for i, picture in enumerate(waves(40).images):
         path = tmp_path / "images" / f"class{i % 2}" / f"{i:02}.png"
@@ -230,11 +317,13 @@ def test_the_commands(tmp_path, capsys):
         (["nothing", "--grid", "4x4", "--steps", "9"], ("--steps", "PCA")),
         (["nothing", "--grid", "4x4", "--limit", "9"], ("--limit", "PCA")),
         (["nothing", "--grid", "4x4", "--width", "9"], ("--width", "PCA")),
+        (["nothing", "--grid", "4x4", "--kl", "9", "--epochs", "1"], ("--kl", "--epochs", "PCA")),
+        (["nothing", "--grid", "4x4", "--kind", "semvae", "--steps", "9", "--epochs", "1"], ("--epochs", 9, 1)),
     ):
         assert main([*semantic, *extra]) == 2
         assert says(facts).search(capsys.readouterr().err)
-    with pytest.raises(lwd.InputError, match=says("limit", 0)):
-        SemVAESettings(limit=0)
+    with pytest.raises(lwd.InputError, match=says("limit", -1)):
+        SemVAESettings(limit=-1)
     with pytest.raises(lwd.InputError, match=says("0x4")):
         fit_pca(waves(), ENCODER, (0, 4), tmp_path / "no", QUICK)
     (tmp_path / "images" / "class0" / "00.png").write_bytes(b"broken")

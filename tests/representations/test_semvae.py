@@ -99,6 +99,6 @@ def test_files(tmp_path):
         with pytest.raises(lwd.InputError, match=says(facts)):
             load_semvae(tmp_path / "v")
     with pytest.raises(lwd.InputError, match=says("width", "heads")):
-        SemVAEConfig(features=30, heads=2)
+        SemVAE(SemVAEConfig(features=30, heads=2))
     with pytest.raises(lwd.InputError, match=says("channels")):
         SemVAEConfig(channels=0)

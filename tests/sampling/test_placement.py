@@ -38,6 +38,35 @@ def test_steps_are_even_in_the_groups_local_time(name):
             assert_close(piece.diff(), torch.full_like(piece.diff(), float(piece.diff().mean())), atol=1e-9, rtol=0)
 
 
+def test_the_timestep_shift():
+    """Oracle: by hand, tau = 0.3 s / (1 - 0.7 s); A = 1 is even steps; A and 1 / A mirror."""
+    flow = Flow(small_mixture(), lwd.Synchronous(), LAYOUT, (1, 1))
+    expected = [0, 0.3 * 0.25 / 0.825, 0.3 * 0.5 / 0.65, 0.3 * 0.75 / 0.475, 1]
+    assert place("shift:0.3", 4, "heun", flow) == pytest.approx(expected, abs=1e-12)
+    assert place("shift:1", 7, "heun", flow) == pytest.approx(place("tau", 7, "heun", flow), abs=1e-12)
+    mirrored = [1 - tau for tau in reversed(place("shift:4", 9, "heun", flow))]
+    assert place("shift:0.25", 9, "heun", flow) == pytest.approx(mirrored, abs=1e-12)
+
+
+@pytest.mark.parametrize("ends", [(), (0.5, 0.9)])
+@pytest.mark.parametrize("placement", ["tau", "texture", "shift:0.3", "shift:1", "shift:3"])
+def test_placed_steps_stop_at_kinks(placement, ends):
+    """Oracle: counting; s = tau / (A - (A - 1) tau) is even between stops; one step after the end of the noise."""
+    schedule = lwd.Offset(0.3)
+    times = place(placement, 15, "heun", Flow(small_mixture(), schedule, LAYOUT, (1, 1)), ends)
+    assert len(times) == 16
+    assert {0.0, *schedule.breakpoints, *ends, 1.0} <= set(times)
+    assert all(a < b for a, b in itertools.pairwise(times))
+    if ends:
+        assert times[-2] == 0.9
+    if placement.startswith("shift"):
+        a = float(placement.removeprefix("shift:"))
+        stops = sorted({0.0, *schedule.breakpoints, *ends, 1.0})
+        for low, high in itertools.pairwise(stops):
+            s = torch.tensor([t / (a - (a - 1) * t) for t in times if low <= t <= high], dtype=torch.float64)
+            assert_close(s.diff(), s.diff().mean().expand(len(s) - 1), atol=1e-12, rtol=0)
+
+
 def test_the_solver_stops_where_it_is_told():
     """Oracle: the times seen by the field of Euler's method are the grid, kinks included; watch sees every end."""
     seen, watched = [], []
@@ -130,6 +159,9 @@ def test_what_cannot_be_placed_is_said():
     for arguments, facts in (
         (("tua", 8, "heun"), ("tua", "tau", "texture", "semantic", "optimised")),
         (("optimised", 8, "dopri5"), "dopri5"),
+        (("shift:0", 8, "heun"), "shift:0"),
+        (("shift:inf", 8, "heun"), "shift:inf"),
+        (("shift:x", 8, "heun"), "shift:x"),
         (("texture", 2, "heun"), 2),
         (("optimised", 1, "heun"), (1, 2)),
     ):

@@ -59,7 +59,13 @@ def images(folder):
 
 @pytest.mark.parametrize(
     "settings",
-    [HEUN, HEUN.changed(count=10, solver="dopri5", steps=None), HEUN.changed(solver="ab2", placement="texture")],
+    [
+        HEUN,
+        HEUN.changed(count=10, solver="dopri5", steps=None),
+        HEUN.changed(solver="ab2", placement="texture"),
+        HEUN.changed(solver="euler-maruyama", steps=8, diffusion={"texture": "sigma:0.5"}),
+        HEUN.changed(solver="sde-heun", steps=8, placement="shift:0.4", last_step="ode:0.1"),
+    ],
 )
 def test_samples_do_not_depend_on_batch_order_or_processes(tmp_path, settings):
     """Oracle: the same bytes for one batch and for batches of 8, 5 and 1, for two processes one after the other."""
@@ -191,6 +197,34 @@ def test_guidance_is_the_samplers():
     assert not np.array_equal(free, plain)
 
 
+def test_an_sde_is_sampled_with_its_settings(tmp_path):
+    """Oracle: `lwd.sample_sde` by hand, guided; the pipeline; the manifest names every setting of the noise."""
+    pipe, weak = pipeline(), pipeline(seed=5)
+    settings = HEUN.changed(count=8, steps=7, solver="euler-maruyama", diffusion="constant:0.2", scale=1.7)
+    generator = Generator(pipe, settings, weak)
+    generate(generator, tmp_path)
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    noise = {"diffusion": "constant:0.2", "last_step": "mean:0.04"}
+    assert manifest["solver"] == {"method": "euler-maruyama", "steps": 7, **noise}
+    assert manifest["settings"]["diffusion"] == "constant:0.2"
+    assert manifest["nfe"]["max"] == 7
+    guided = lwd.AutoGuidance(pipe.checkpoint.velocity, weak.checkpoint.velocity, 1.7, LAYOUT)
+    labels = [0, 1, 2, 0, 1, 2, 0, 1]
+    run = {"seeds": range(8), "labels": labels, "size": (4, 4)}
+    z = lwd.sample_sde(guided, pipe.checkpoint.schedule, LAYOUT, **run, **manifest["solver"]).z
+    for i, expected in enumerate(pipe.decode(z)):
+        assert np.array_equal(picture(tmp_path / "images" / f"{i:06}.png"), expected)
+    called = pipe(labels, solver=manifest["solver"], guide=weak, scale=1.7)
+    assert torch.equal(called.solution.z, z)
+    assert Generator(pipe, settings.changed(solver="sde-heun"), weak).solver()["last_step"] == "ode:0.04"
+    with pytest.raises(lwd.InputError, match=says("diffusion", "constant:0.2", "sigma")):
+        generate(Generator(pipe, settings.changed(diffusion="sigma"), weak), tmp_path)
+    with pytest.raises(lwd.InputError, match=says("diffusion", "depth")):
+        Generator(pipe, settings.changed(diffusion={"depth": "sigma"}), weak)
+    with pytest.raises(lwd.InputError, match=says("rtol", "diffusion")):
+        pipe(labels, solver={"method": "sde-heun", "steps": 7, "rtol": 1e-3})
+
+
 def test_a_placement_is_decided_once(tmp_path):
     """Oracle: `place` by hand; a continued run takes the times that were written down, not new ones."""
     pipe, settings = pipeline(), HEUN.changed(placement="texture", steps=6)
@@ -259,6 +293,17 @@ def test_a_run_directory_means_its_newest_checkpoint(tmp_path, model):
         (["--solver", "heun", "--steps", "4", "--rtol", "1e-3"], ("rtol", "heun")),
         (["--placement", "texture"], ("placement", "dopri5")),
         (["--solver", "heun", "--steps", "4", "--placement", "txture"], ("txture", "texture")),
+        (["--solver", "heun", "--steps", "4", "--placement", "shift"], ("shift", "shift:0.3")),
+        (["--solver", "heun", "--steps", "4", "--placement", "shift:-1"], ("shift:-1", "--placement")),
+        (["--solver", "euler-maruyama"], ("euler-maruyama", "step", "--steps")),
+        (["--solver", "euler-maruyama", "--steps", "8", "--diffusion", "sgima"], ("sgima", "sigma", "--diffusion")),
+        (["--solver", "sde-heun", "--steps", "8", "--diffusion", "depth=sigma"], ("depth", "--diffusion")),
+        (["--solver", "sde-heun", "--steps", "8", "--last-step", "mean:2"], ("mean:2", "--last-step")),
+        (["--solver", "sde-heun", "--steps", "8", "--rtol", "1e-3"], ("rtol", "sde-heun", "dopri5")),
+        (["--solver", "sde-heun", "--steps", "8", "--placement", "optimised"], ("sde-heun", "heun", "--placement")),
+        (["--solver", "sde-heun", "--steps", "8", "--trajectory"], ("sde-heun", "--trajectory")),
+        (["--solver", "heun", "--steps", "4", "--diffusion", "sigma"], ("diffusion", "heun", "sde-heun")),
+        (["--last-step", "mean"], ("dopri5", "euler-maruyama", "--last-step")),
         (["--count", "0"], ("count", 0)),
         (["--format", "jpg"], ("jpg", "png", "npz")),
         (["--seed", "-1"], ("seed", -1)),

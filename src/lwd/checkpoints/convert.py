@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from lwd.checkpoints.directory import load, write_checkpoint
 from lwd.checkpoints.reference import infer_config, to_ours, to_reference
@@ -14,9 +15,10 @@ from lwd.errors import InputError
 from lwd.groups import Layout
 from lwd.io.files import atomic_directory, atomic_file
 from lwd.io.tensors import read_state
-from lwd.latents.statistics import read_reference_statistics
+from lwd.latents.statistics import Statistics, read_reference_statistics
 from lwd.models.lightningdit import LightningDiT, LightningDiTConfig, parameter_count
 from lwd.representations.ldm import autoencoder_from_ldm, is_ldm
+from lwd.schedule.base import Schedule
 from lwd.schedule.fixed import Synchronous
 from lwd.schedule.io import parse_schedule, read_provenance
 from lwd.schedule.learned import Learnable
@@ -67,6 +69,30 @@ def convert(
         return (
             f"autoencoder: {parameter_count(autoencoder):,} parameters, {autoencoder.channels} latent channels -> {out}"
         )
+    network = read_network(source, state, options)
+    with atomic_directory(out, replace) as folder:
+        network.write(folder)
+    return _summary(network.config, f"{network.schedule!r}", network.statistics is not None, out)
+
+
+@dataclass(frozen=True)
+class Converted:
+    """A network of another project under our tensor names, ready to write."""
+
+    config: LightningDiTConfig
+    state: Mapping[str, Tensor]
+    schedule: Schedule
+    statistics: Statistics | None
+    provenance: Mapping[str, Any]
+
+    def write(self, directory: Path, **more: Any) -> None:
+        """Write into an existing directory; more: further provenance of the weights."""
+        about = {**self.provenance, **more}
+        write_checkpoint(directory, self.config, self.state, self.schedule, self.statistics, about)
+
+
+def read_network(source: str | os.PathLike[str], state: Mapping[str, Tensor], options: Options) -> Converted:
+    """Build a network from the state dict of `source`; errors name the option to add."""
     config = infer_config(state, options.layout, options.heads, options.grid, options.tap, options.classes)
     if options.tap is not None and not config.tap:
         raise InputError("tap has no effect: the weights have no repa_projector", argument="tap")
@@ -82,10 +108,7 @@ def convert(
     statistics = read_reference_statistics(options.statistics) if options.statistics else None
     if statistics is not None:
         statistics.check(config.layout)
-    ours = to_ours(state, config)
-    with atomic_directory(out, replace) as folder:
-        write_checkpoint(folder, config, ours, schedule, statistics, provenance)
-    return _summary(config, f"{schedule!r}", statistics is not None, out)
+    return Converted(config, to_ours(state, config), schedule, statistics, provenance)
 
 
 def export_reference(directory: str | os.PathLike[str], out: str | os.PathLike[str], replace: bool = False) -> str:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from lwd.checkpoints.formats import ModelFile, SamplingDefaults
+from lwd.checkpoints.published import PUBLISHED, locate_published
 from lwd.compute.devices import choose_device
 from lwd.errors import InputError
 from lwd.groups import Layout
@@ -124,8 +125,10 @@ def write_into(directory: Path, checkpoint: Checkpoint) -> None:
 
 
 def locate(directory: str | os.PathLike[str]) -> Path:
-    """Return the checkpoint in a directory: the directory itself, or the newest checkpoint of a run."""
+    """Return the checkpoint in a directory: the directory itself, the newest of a run, or a published model by name."""
     directory = Path(directory)
+    if str(directory) in PUBLISHED and not directory.is_dir():
+        return locate_published(str(directory))
     latest = directory / "checkpoints" / "latest"
     if (directory / "config.json").exists() or not latest.is_file():
         return directory

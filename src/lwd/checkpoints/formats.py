@@ -1,4 +1,4 @@
-"""config.json of a model directory."""
+"""config.json of a model directory; origin.json of a fetched one."""
 
 from typing import Any, ClassVar, Literal
 
@@ -43,3 +43,30 @@ class ModelFile(FileRecord):
     """Where the weights come from; `classes` names the classes; `any_schedule` marks a surface probe's network."""
 
     what: ClassVar[str] = "a model"
+
+
+class OriginPart(Record):
+    """A downloaded file."""
+
+    size: int
+    """In bytes."""
+    sha256: str
+
+
+class OriginFile(FileRecord):
+    """origin.json of a directory that `lwd fetch` wrote: what was downloaded. Written last, so it means complete."""
+
+    format: Literal["lwd.origin"] = "lwd.origin"
+    version: Literal[1] = 1
+    name: str
+    """The model's name in the catalog."""
+    repository: str
+    """owner/name on the hub."""
+    revision: str = ""
+    """The commit that was downloaded; empty for a local copy."""
+    requested: str = ""
+    """The branch, tag or commit that was asked for."""
+    files: dict[str, OriginPart]
+    """Size and checksum by path."""
+
+    what: ClassVar[str] = "the origin of a published model"

@@ -7,7 +7,23 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from lwd.cli import bench, convert, data, demo, encode, evaluate, fit, probe, runs, sample, schedule, surfaces, train
+from lwd.cli import (
+    bench,
+    convert,
+    data,
+    demo,
+    encode,
+    evaluate,
+    fetch,
+    fit,
+    probe,
+    reproduce,
+    runs,
+    sample,
+    schedule,
+    surfaces,
+    train,
+)
 from lwd.cli.options import flags_of
 from lwd.errors import InputError, SolveError, nearest
 from lwd.version import __version__
@@ -15,7 +31,23 @@ from lwd.version import __version__
 # Set before torch is loaded. If another process is busy, threads that spin while they wait make small layers ten times
 # slower. On an idle machine a shorter spin (1000) would cost a tenth of the speed.
 os.environ.setdefault("GOMP_SPINCOUNT", "20000")
-COMMANDS = (demo, sample, data, fit, encode, probe, train, runs, surfaces, schedule, evaluate, bench, convert)
+COMMANDS = (
+    demo,
+    sample,
+    data,
+    fit,
+    encode,
+    probe,
+    train,
+    runs,
+    surfaces,
+    schedule,
+    evaluate,
+    bench,
+    reproduce,
+    fetch,
+    convert,
+)
 
 
 class Parser(argparse.ArgumentParser):

@@ -18,7 +18,12 @@ def add_parser(commands: Any) -> None:
     add = parser.add_argument
     add("source", metavar="SOURCE", help="weights of a network or an autoencoder, or a model directory")
     add("--out", required=True, metavar="PATH", help="directory (or .pt file) to write")
-    add("--groups", dest="layout", metavar="A=N,B=M", help="channels by group, for networks with two clocks: texture=32,semantic=16")
+    add(
+        "--groups",
+        dest="layout",
+        metavar="A=N,B=M",
+        help="channels by group, for networks with two clocks: texture=32,semantic=16",
+    )
     add("--schedule", metavar="S", help="schedule of the training: offset:0.3, or a schedule.json")
     add("--statistics", metavar="A=FILE,B=FILE", help="SFD's latents_stats.pt files, by group")
     add("--weights", choices=("auto", "ema", "model"), default="auto", help="weights to use (auto: ema, else model)")

@@ -22,7 +22,8 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from lwd.demo.plan import FULL, QUICK
     from lwd.demo.results import commands
-    from lwd.demo.run import Interrupted, run_demo
+    from lwd.demo.run import run_demo
+    from lwd.training.interrupts import Interrupted
 
     plan = (QUICK if arguments.quick else FULL).changed(seed=arguments.seed)
     try:

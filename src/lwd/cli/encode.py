@@ -38,11 +38,12 @@ def run(arguments: argparse.Namespace) -> int:
     from lwd.images.catalog import open_source
     from lwd.io.files import check_writable
     from lwd.io.jobs import process
-    from lwd.latents.encode import Encoders, encode
+    from lwd.latents.encode import encode
+    from lwd.latents.encoders import Encoders
 
     settings = EncodeSettings(**given(arguments, EncodeSettings) | ({"features": True} if arguments.align else {}))
     share, device = process(), choose_device(arguments.device)
-    if arguments.semantic == ["embedded"]:
+    if len(arguments.semantic) == 1 and arguments.semantic[0].partition(":")[0] == "embedded":
         return _embedded(arguments)
     if not arguments.compress:
         raise InputError("--semantic needs --compress DIR; create one with lwd fit semantic")
@@ -72,8 +73,13 @@ def _embedded(arguments: argparse.Namespace) -> int:
     source, _, split = arguments.source.partition("/")
     if source != "fashion" or arguments.compress:
         raise InputError("--semantic embedded works only for fashion/train and fashion/test, without --compress")
+    _, colon, channels = arguments.semantic[0].partition(":")
+    if colon and not channels.isdecimal():
+        raise InputError(f"--semantic embedded:N keeps N channels, got {arguments.semantic[0]!r}")
+    kept = {"channels": int(channels)} if colon else {}
     place = locate_autoencoder(arguments.texture)
     record = f"{Path(arguments.texture).resolve().name} (files {model_digest(place)})"
-    out = encode_embedded(split or "train", TextureAutoencoder.load(arguments.texture).eval(), arguments.out, record)
+    autoencoder = TextureAutoencoder.load(arguments.texture).eval()
+    out = encode_embedded(split or "train", autoencoder, arguments.out, record, **kept)
     print(f"{out}: texture latents of {arguments.source}, with the embedded semantic latents")
     return 0

@@ -7,6 +7,9 @@ from lwd.cli.options import add_settings, given, parse_grid
 from lwd.errors import InputError
 from lwd.representations.settings import FitSettings, SemVAESettings, TextureSettings
 
+SEMVAE = ("epochs", "steps", "limit", "lr", "kl", "width", "depth", "heads", "loaders")
+"""Options that PCA does not have."""
+
 
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
@@ -32,13 +35,13 @@ def add_parser(commands: Any) -> None:
     semantic.add_argument("--grid", required=True, metavar="HxW", help="grid of the texture latents, for example 8x8")
     semantic.add_argument("--kind", choices=("pca", "semvae"), default="pca", help="kind of compressor (default pca)")
     for action, kind, own in (
-        (texture, TextureSettings, ("patch", "kl", "width")),
-        (semantic, SemVAESettings, ("limit", "width")),
+        (texture, TextureSettings, ("steps", "patch", "kl", "width")),
+        (semantic, SemVAESettings, SEMVAE),
     ):
         add = action.add_argument
         add("source", metavar="SOURCE", help="cifar10/train, or a directory with one folder per class")
         add("--out", required=True, metavar="DIR", help="directory to write")
-        add_settings(action, kind, "channels", "steps", "batch", "size", "held_out", "seed", *own, size="PX")
+        add_settings(action, kind, "channels", "batch", "size", "held_out", "seed", *own, size="PX")
         add_settings(action, kind, "skip_bad")
         add("--device", metavar="NAME", help="cpu, cuda or cuda:N (default: a GPU if there is one)")
         add("--force", dest="replace", action="store_true", help="replace DIR if it exists")
@@ -63,11 +66,14 @@ def run_semantic(arguments: argparse.Namespace) -> int:
     from lwd.representations.fit import fit_pca, fit_semvae
 
     pca, grid = arguments.kind == "pca", parse_grid(arguments.grid)
-    if pca and any(getattr(arguments, name) is not None for name in ("steps", "limit", "width")):
-        raise InputError("--steps, --limit and --width have no effect on PCA; leave them out, or use --kind semvae")
+    idle = ", ".join(f"--{name}" for name in SEMVAE if getattr(arguments, name) is not None)
+    if pca and idle:
+        raise InputError(f"PCA does not use {idle}; leave it out, or use --kind semvae")
     settings = _settings(arguments, FitSettings if pca else SemVAESettings)
     source, encoder = open_source(arguments.source), load_encoder(arguments.encoder)
-    with _bar(-(-(len(source) - settings.held_out) // settings.batch) if pca else settings.steps) as bar:
+    count = max(1, len(source) - settings.held_out)
+    steps = -(-count // settings.batch) if pca else settings.with_steps(min(count, settings.limit or count)).steps
+    with _bar(steps) as bar:
         fit: Any = fit_pca if pca else fit_semvae
         report = fit(source, encoder, grid, arguments.out, settings, arguments.replace, _advance(bar))
     print(f"{arguments.out}: " + ", ".join(f"{name} {value:.4g}" for name, value in report.items()))

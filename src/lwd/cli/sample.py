@@ -13,11 +13,12 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "sample",
         help="draw images from a model: PNGs, ADM's .npz, a grid, a manifest",
-        description="Draw images from a model. Run again to continue; use torchrun for several processes.",
+        description="Draw images from a model. Run again to continue; torchrun shares the work.",
         epilog="example: lwd sample --model fashion --label dress --out dresses.png",
     )
     add = parser.add_argument
-    add("--model", required=True, metavar="DIR", help="a run or checkpoint, a hub id, or fashion (ships with lwd)")
+    add("--model", metavar="DIR", help="a run, checkpoint, hub id, or name: fashion, sfd-xl")
+    add("--recipe", metavar="NAME", help="settings of a published row: sfd-xl-800-autoguidance")
     add("--out", required=True, metavar="DIR", help="directory to write; NAME.png writes only a grid")
     add(
         "--label",
@@ -26,7 +27,8 @@ def add_parser(commands: Any) -> None:
         metavar="L",
         help="classes: dress, 3, 0,5-9 (default: all)",
     )
-    add_settings(parser, SampleSettings, "count", "seed", "solver", "steps", "placement", "rtol", "atol", atol="X")
+    names = ("count", "seed", "solver", "steps", "placement", "diffusion", "last_step", "rtol", "atol")
+    add_settings(parser, SampleSettings, *names, diffusion="W", last_step="STEP")
     add_guidance(parser)
     add("--schedule", metavar="SPEC", help="another schedule (for the network of a surface probe)")
     add("--other-schedule", action="store_true", help="allow a schedule the model was not trained for")
@@ -46,6 +48,20 @@ def add_guidance(parser: Any) -> None:
     add("--interval", metavar="A:B", help="local times with guidance: 0.2:0.8, or texture=0.2:0.8")
 
 
+def apply_recipe(a: argparse.Namespace) -> None:
+    """Fill in the options that were not given from a published recipe."""
+    from lwd.checkpoints.published import Recipe, find_recipe
+
+    if a.recipe is not None:
+        found = {name: getattr(a, name) for name in Recipe.model_fields if hasattr(a, name)}
+        filled = find_recipe(a.recipe).fill(found)
+        for name, value in filled.items():
+            # As it would be typed: options by group are parsed later.
+            setattr(a, name, str(value) if name == "scale" else value)
+    if a.model is None:
+        raise InputError("name a model to draw from, or a published recipe", argument="model")
+
+
 def sample_settings(a: argparse.Namespace) -> SampleSettings:
     """Build settings from the command line."""
     values = given(a, SampleSettings)
@@ -57,6 +73,8 @@ def sample_settings(a: argparse.Namespace) -> SampleSettings:
         values["scale"] = by_group("scale", values["scale"], parse_number)
     if "interval" in values:
         values["interval"] = by_group("interval", values["interval"], parse_interval)
+    if "diffusion" in values:
+        values["diffusion"] = by_group("diffusion", values["diffusion"], lambda _, text: text)
     return SampleSettings(**values)
 
 
@@ -67,8 +85,12 @@ def run(arguments: argparse.Namespace) -> int:
     from lwd.io.jobs import process
     from lwd.sampling.generator import open_generator
     from lwd.sampling.samples import generate
+    from lwd.sampling.sde import SDE_METHODS
 
+    apply_recipe(arguments)
     a, settings = arguments, sample_settings(arguments)
+    if a.trajectory and settings.solver in SDE_METHODS:
+        raise InputError(f"the trajectory is the ODE's; {settings.solver} takes another path", argument="trajectory")
     rank, world = process()
     generator = open_generator(a.model, settings, a.guide, a.decoder, a.device, a.schedule, a.other_schedule)
     picture = a.out.lower().endswith(".png")

@@ -10,7 +10,6 @@ from typing import Any
 from lwd.assets import AUTOENCODERS
 from lwd.checkpoints.directory import locate
 from lwd.compute.devices import threads
-from lwd.demo.clock import Clock
 from lwd.demo.plan import FULL, NAMES, SPECS, VARIANTS, Plan, keep, samples_folder, train_folder
 from lwd.demo.results import Results, findings
 from lwd.demo.story import make_story
@@ -18,6 +17,7 @@ from lwd.errors import InputError
 from lwd.evaluation.evaluate import evaluate
 from lwd.evaluation.formats import EvaluationFile
 from lwd.evaluation.settings import EvaluateSettings
+from lwd.io.clock import Clock
 from lwd.io.files import model_digest
 from lwd.io.locks import alone
 from lwd.latents.embedded import encode_embedded
@@ -42,16 +42,13 @@ from lwd.surfaces.settings import PathSettings
 from lwd.surfaces.table import SurfaceTable, smooth
 from lwd.training.config import Config, with_changes
 from lwd.training.devices import Devices
+from lwd.training.interrupts import Interrupted
 from lwd.training.task import RunOptions
 from lwd.training.train import train
 from lwd.training.trainer import Trainer
 
 AUTOENCODER = AUTOENCODERS["fashion"]
 REPORT = "report.html"
-
-
-class Interrupted(Exception):
-    """A training was interrupted by Ctrl-C; its state is saved."""
 
 
 def run_demo(out: str | os.PathLike[str], plan: Plan = FULL, show: Callable[[str], object] = print) -> Path:

@@ -130,7 +130,8 @@ def about_samples(path: Path) -> dict[str, Any]:
     if not isinstance(value, Mapping) or value.get("format") != SamplesFile.format_name():
         return {}
     record = SamplesFile.check(value, str(manifest))
-    kept = {key: record.settings.get(key) for key in ("solver", "steps", "placement", "rtol", "scale", "interval")}
+    names = ("solver", "steps", "placement", "diffusion", "last_step", "rtol", "scale", "interval")
+    kept = {key: record.settings.get(key) for key in names}
     model = record.model
     return {
         "model": ScoredModel(name=model.name, digest=model.digest, step=model.step),

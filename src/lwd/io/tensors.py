@@ -74,13 +74,14 @@ def _refusal(path: Path, reason: str) -> str:
 def read_state(path: str | os.PathLike[str], which: str = "auto") -> dict[str, Tensor]:
     """Read the state dict in a `.pt`, `.ckpt` or `.safetensors` file, also if it is nested under a known key.
 
-    which: "ema", "model" or "auto" (ema before model before state_dict). Prefixes of DDP and torch.compile are removed.
+    which: "ema", "model" or "auto" (the first of ema, model, state_dict and model_state_dict). Prefixes of DDP and
+    torch.compile are removed.
     """
     path = Path(path)
     content: Any = read_safetensors(path) if path.is_file() and _is_safetensors(path) else read_pickle(path)
     if not isinstance(content, Mapping):
         raise InputError(f"{path} contains a {type(content).__name__}, not a dictionary of tensors")
-    wanted = ("ema", "model", "state_dict") if which == "auto" else (which,)
+    wanted = ("ema", "model", "state_dict", "model_state_dict") if which == "auto" else (which,)
     inner = next((content[key] for key in wanted if isinstance(content.get(key), Mapping)), None)
     if inner is None:
         if which != "auto":

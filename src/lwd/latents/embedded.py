@@ -9,7 +9,7 @@ import torch
 from lwd.compute.moments import ChannelMoments
 from lwd.errors import InputError
 from lwd.groups import Layout
-from lwd.images.fashion import GRID, fashion_meta, fashion_semantic, load_fashion
+from lwd.images.fashion import CHANNELS, GRID, fashion_meta, fashion_semantic, load_fashion
 from lwd.latents.shards import MANIFEST, group_key, read_manifest, write_manifest, write_shard
 from lwd.latents.statistics import statistics_of
 from lwd.representations.texture import TextureAutoencoder, from_uint8
@@ -18,15 +18,24 @@ SHARD = 2000
 
 
 @torch.no_grad()
-def encode_embedded(split: str, autoencoder: TextureAutoencoder, out: str | os.PathLike[str], texture: str) -> Path:
+def encode_embedded(
+    split: str, autoencoder: TextureAutoencoder, out: str | os.PathLike[str], texture: str, channels: int = CHANNELS
+) -> Path:
     """Write the shards of `fashion/split` unless they exist; texture: a description of the autoencoder.
 
-    There are no mirrored latents: the shipped semantic latents are of the original images only.
+    channels: how many of the semantic latents' principal components to keep, largest first. There are no mirrored
+    latents: the shipped semantic latents are of the original images only.
     """
-    out, source, semantic = Path(out), load_fashion(split), fashion_semantic(split)
+    if not 1 <= channels <= CHANNELS:
+        raise InputError(
+            f"the embedded semantic latents have 1 to {CHANNELS} channels, got {channels}", argument="semantic"
+        )
+    out, source, semantic = Path(out), load_fashion(split), fashion_semantic(split)[:, :channels]
     meta = fashion_meta()
     about: dict[str, Any] = {"source": source.name, "classes": list(source.classes)}
     about["encoders"] = {"texture": texture, "semantic": meta["encoder"], "compressor": meta["compressor"]}
+    if channels < CHANNELS:
+        about["encoders"]["compressor"] += f", the first {channels}"
     if (out / MANIFEST).exists():
         manifest = read_manifest(out)
         found = manifest.provenance if manifest else {}

@@ -3,9 +3,9 @@
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,20 +14,17 @@ from torch import Tensor
 from lwd.compute.devices import choose_device, threads
 from lwd.compute.moments import ChannelMoments
 from lwd.errors import InputError
-from lwd.groups import Layout
 from lwd.images.catalog import open_source
 from lwd.images.sources import BadImage, ImageSource, center_crop, source_digest
-from lwd.io.files import model_digest, read_json, write_json
+from lwd.io.files import read_json, write_json
 from lwd.io.jobs import keep_plan, shared
+from lwd.latents.encoders import Encoders
 from lwd.latents.formats import PartMoments, ShardPart
 from lwd.latents.settings import EncodeSettings
-from lwd.latents.shards import FEATURES, MANIFEST, group_key, open_shard, write_manifest, write_shard
+from lwd.latents.shards import MANIFEST, group_key, open_shard, write_manifest, write_shard
 from lwd.latents.statistics import statistics_of
-from lwd.representations.encoders import Origin, SemanticEncoder, load_encoder, move, resize_map
-from lwd.representations.formats import PCAFile, SemVAEFile
-from lwd.representations.pca import load_pca
-from lwd.representations.semvae import load_semvae
-from lwd.representations.texture import TextureAutoencoder, from_uint8, locate_autoencoder
+from lwd.representations.encoders import move
+from lwd.representations.texture import from_uint8
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 PARTS = "parts"
@@ -37,123 +34,7 @@ LEFTOVERS = (".shard-*", ".manifest.json.*", ".probe.*", f"{PARTS}/.*")
 """Temporary files that killed processes leave behind."""
 
 
-class Compressor(Protocol):
-    """Features (b, d, h, w) -> latents (b, channels, h, w)."""
-
-    @property
-    def channels(self) -> int: ...
-
-    def encode(self, features: Tensor) -> Tensor: ...
-
-
 DEFAULTS = EncodeSettings()
-
-
-@dataclass(frozen=True)
-class Semantic:
-    """A semantic encoder and the compressor of its features."""
-
-    encoder: SemanticEncoder
-    compressor: Compressor
-
-    def __post_init__(self) -> None:
-        self.origin.check_encoder(self.encoder.identity)
-
-    @property
-    def origin(self) -> Origin:
-        """The features that the compressor was fitted to, if recorded."""
-        found = getattr(self.compressor, "origin", None)
-        return found if isinstance(found, Origin) else Origin()
-
-
-@dataclass(frozen=True)
-class Encoders:
-    """The networks that compute latents: one texture autoencoder, and one or more semantic encoders by group name."""
-
-    autoencoder: TextureAutoencoder
-    semantics: Mapping[str, Semantic]
-    align: SemanticEncoder | None = None
-    """Encoder of the alignment features (REPA); by default the first semantic one."""
-    record: Mapping[str, str] = field(default_factory=dict)
-    """Where they come from; stored in the manifest."""
-
-    def __post_init__(self) -> None:
-        if not self.semantics or "texture" in self.semantics:
-            raise InputError(
-                f"semantic groups need names other than texture, got {', '.join(self.semantics) or 'none'}"
-            )
-
-    @classmethod
-    def of(cls, autoencoder: TextureAutoencoder, encoder: SemanticEncoder, compressor: Compressor) -> "Encoders":
-        """The usual pair: texture and semantic."""
-        return cls(autoencoder, {"semantic": Semantic(encoder, compressor)}, record={"semantic": encoder.identity})
-
-    @classmethod
-    def load(
-        cls,
-        texture: str,
-        semantic: str | Mapping[str, str],
-        compress: str | Mapping[str, str],
-        align: str | None = None,
-    ) -> "Encoders":
-        """Load by name or directory: a texture autoencoder, semantic encoders and their compressors by group name.
-
-        align: an encoder of its own for the alignment features.
-        """
-        semantic = {"semantic": semantic} if isinstance(semantic, str) else semantic
-        compress = dict.fromkeys(semantic, compress) if isinstance(compress, str) else compress
-        if set(semantic) != set(compress):
-            raise InputError(
-                f"the encoders are for {', '.join(semantic)}, the compressors for {', '.join(compress)}",
-                argument="compress",
-            )
-        place = locate_autoencoder(texture)
-        found = {name: Semantic(load_encoder(spec), load_compressor(compress[name])) for name, spec in semantic.items()}
-        record = {name: one.encoder.identity for name, one in found.items()}
-        record["texture"] = f"{place.resolve().name} (files {model_digest(place)})"
-        for name, directory in compress.items():
-            key = "compressor" if tuple(compress) == ("semantic",) else f"{name} compressor"
-            record[key] = f"{Path(directory).resolve().name} (files {model_digest(directory)})"
-        features = load_encoder(align) if align else None
-        record |= {"align": features.identity} if features else {}
-        return cls(TextureAutoencoder.load(texture), found, features, record)
-
-    @property
-    def tools(self) -> tuple[object, ...]:
-        """All networks, to be moved to a device."""
-        pairs = [part for one in self.semantics.values() for part in (one.encoder, one.compressor)]
-        return (self.autoencoder, *pairs, *((self.align,) if self.align else ()))
-
-    @property
-    def layout(self) -> Layout:
-        channels = {name: one.compressor.channels for name, one in self.semantics.items()}
-        return Layout.of(texture=self.autoencoder.channels, **channels)
-
-    @torch.no_grad()
-    def __call__(self, images: Tensor, features: bool) -> dict[str, Tensor]:
-        """Encode images (b, 3, h, w) in [-1, 1]; returns latents by shard key."""
-        texture = self.autoencoder.encode(images)
-        grid, out, maps = texture.shape[2:], {group_key("texture"): texture}, []
-        for name, one in self.semantics.items():
-            one.origin.check_grid(*grid)
-            maps.append(resize_map(one.encoder(images), *grid))
-            out[group_key(name)] = one.compressor.encode(maps[-1])
-        if features:
-            out[FEATURES] = resize_map(self.align(images), *grid) if self.align else maps[0]
-        return out
-
-
-def load_compressor(directory: str | os.PathLike[str]) -> Compressor:
-    """Load a PCA or SemVAE from a directory."""
-    value = read_json(Path(directory) / "config.json")
-    kinds: dict[Any, Callable[..., Compressor]] = {
-        PCAFile.format_name(): load_pca,
-        SemVAEFile.format_name(): load_semvae,
-    }
-    kind = value.get("format") if isinstance(value, Mapping) else None
-    if kind not in kinds:
-        raise InputError(f"{directory} is not a compressor (PCA or SemVAE); its format is {kind!r}")
-    return kinds[kind](directory)
 
 
 @dataclass(frozen=True)

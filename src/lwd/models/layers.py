@@ -77,12 +77,12 @@ class SwiGLU(nn.Module):
 
 
 class GELU(nn.Module):
-    """DiT's MLP: fc2(gelu_tanh(fc1(x)))."""
+    """DiT's MLP: fc2(gelu_tanh(fc1(x))); approximate="none" is the exact GELU."""
 
-    def __init__(self, width: int, hidden: int) -> None:
+    def __init__(self, width: int, hidden: int, approximate: str = "tanh") -> None:
         super().__init__()
         self.fc1 = nn.Linear(width, hidden)
-        self.act = nn.GELU(approximate="tanh")
+        self.act = nn.GELU(approximate)
         self.fc2 = nn.Linear(hidden, width)
 
     def forward(self, x: Tensor) -> Tensor:

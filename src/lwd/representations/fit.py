@@ -1,16 +1,15 @@
 """Fitting the small texture autoencoder and the compressors of semantic features."""
 
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace as replaced
-from math import cos, pi
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 from lwd.compute.moments import ChannelMoments
@@ -18,7 +17,7 @@ from lwd.compute.order import coin, order
 from lwd.errors import InputError
 from lwd.images.sources import BadImage, ImageSource, center_crop, source_digest
 from lwd.io.files import atomic_directory, check_destination
-from lwd.io.tensors import mismatches, read_safetensors, write_safetensors
+from lwd.representations.descent import Progress, descend, discard_state
 from lwd.representations.encoders import Origin, SemanticEncoder, move, resize_map
 from lwd.representations.formats import SemVAEConfig
 from lwd.representations.pca import PCA, PCAFit, save_pca
@@ -26,11 +25,9 @@ from lwd.representations.semvae import SemVAE, save_semvae
 from lwd.representations.settings import FitSettings, SemVAESettings, TextureSettings
 from lwd.representations.texture import PatchAutoencoder, from_uint8, psnr
 
-KEEP_EVERY = 200
-"""Steps between saved states of a fit."""
-Progress = Callable[[int, float], object]
-"""Called after each step with its number and its loss."""
 Index = np.ndarray[Any, Any]
+SCALE = 2000
+"""Images from whose features a streamed SemVAE takes their mean and standard deviation."""
 
 
 def fit_texture(
@@ -54,13 +51,13 @@ def fit_texture(
         noise = torch.randn(len(batch), settings.channels, *(s // patch for s in batch.shape[2:]), generator=generator)
         return model.losses(batch.to(settings.device), noise.to(settings.device), settings.kl).total
 
-    _descend(model, loss, settings, Path(out), {"kind": "texture"} | _source(source), progress)
+    descend(model, loss, settings, Path(out), {"kind": "texture"} | _source(source), progress)
     with torch.no_grad():
         parts = [psnr(model.decode(model.encode(b)), b).cpu() for b in _batches(source, held_out, settings)]
     scores = torch.cat(parts)
     with atomic_directory(out, replace) as folder:
         model.eval().save(folder)
-    _discard_state(Path(out))
+    discard_state(Path(out))
     return {"psnr": float(scores.mean()), "held_out": float(len(scores))}
 
 
@@ -102,28 +99,39 @@ def fit_semvae(
     replace: bool = False,
     progress: Progress | None = None,
 ) -> dict[str, float]:
-    """Train a SemVAE on the features of up to `limit` images (kept in memory as float16); returns held-out scores."""
+    """Train a SemVAE on the features of the images; returns held-out scores. Resumes after an interruption.
+
+    Images are read and encoded batch by batch, mirrored at random, so that memory does not grow with their number. With
+    a `limit`, the features of so many images are computed once and kept in memory. One process; one device.
+    """
     check_destination(out, replace)
     train, held_out = split(source, settings)
-    limit = settings.limit
+    train = train[: settings.limit or None]
+    settings = settings.with_steps(len(train))
+    if settings.limit:
+        features, moments = _collect(_features(source, train, encoder, grid, settings), len(train))
+    else:
+        moments = _scale(_features(source, train[:SCALE], encoder, grid, settings))
     shape = {name: getattr(settings, name) for name in ("channels", "width", "depth", "heads")}
-    features, moments = _collect(_features(source, train[:limit], encoder, grid, settings), len(train[:limit]))
     torch.manual_seed(settings.seed)
-    model = SemVAE(SemVAEConfig(features=features.shape[1], **shape))
+    model = SemVAE(SemVAEConfig(features=len(moments.mean), **shape), "sefi")
     model.set_scale(moments.mean.float(), moments.std.float())
     model.to(settings.device).origin = Origin(encoder.identity, grid)
+    kl = settings.kl * settings.channels * grid[0] * grid[1]  # `losses` takes the mean over them
 
-    def loss(step: int, generator: torch.Generator) -> Tensor:
-        positions = np.arange(step * settings.batch, (step + 1) * settings.batch)
-        batch = features[torch.from_numpy(order(len(features), settings.seed, positions))].to(settings.device)
-        noise = torch.randn(len(batch), settings.channels, *grid, generator=generator)
-        return model.losses(batch.float(), noise.to(settings.device), kl=settings.kl).total
+    with ThreadPoolExecutor(settings.loaders) as pool:
+        batches = _kept(features, settings) if settings.limit else _stream(source, train, encoder, grid, settings, pool)
 
-    about = {"kind": "semvae", "grid": list(grid), "encoder": encoder.identity} | _source(source)
-    _descend(model, loss, settings, Path(out), about, progress)
+        def loss(step: int, generator: torch.Generator) -> Tensor:
+            batch = batches(step)
+            noise = torch.randn(len(batch), settings.channels, *grid, generator=generator)
+            return model.losses(batch, noise.to(settings.device), kl=kl).total
+
+        about = {"kind": "semvae", "grid": list(grid), "encoder": encoder.identity} | _source(source)
+        descend(model, loss, settings, Path(out), about, progress)
     report = _held_out(model, model.mean, _features(source, held_out, encoder, grid, settings))
     save_semvae(model, out, replace)
-    _discard_state(Path(out))
+    discard_state(Path(out))
     return report
 
 
@@ -157,6 +165,58 @@ def _collect(batches: Iterable[Tensor], most: int) -> tuple[Tensor, ChannelMomen
     if not count:
         raise InputError("none of the training images can be read")
     return kept[:count], moments
+
+
+def _scale(batches: Iterable[Tensor]) -> ChannelMoments:
+    """Return the moments of features, without keeping them."""
+    moments = ChannelMoments()
+    for batch in batches:
+        moments.update(_finite(batch).cpu())
+    if not moments.count:
+        raise InputError("none of the training images can be read")
+    return moments
+
+
+def _finite(features: Tensor) -> Tensor:
+    if not torch.isfinite(features).all():
+        raise InputError("features contain NaN or infinity; the encoder failed on some image")
+    return features
+
+
+def _kept(features: Tensor, settings: SemVAESettings) -> Callable[[int], Tensor]:
+    """Return a function of the step that draws a batch of features in memory."""
+
+    def batch(step: int) -> Tensor:
+        positions = np.arange(step * settings.batch, (step + 1) * settings.batch)
+        return features[torch.from_numpy(order(len(features), settings.seed, positions))].to(settings.device).float()
+
+    return batch
+
+
+def _stream(
+    source: ImageSource,
+    train: Index,
+    encoder: SemanticEncoder,
+    grid: tuple[int, int],
+    settings: SemVAESettings,
+    pool: ThreadPoolExecutor,
+) -> Callable[[int], Tensor]:
+    """Return a function of the step that encodes a batch of images; the pool reads those of the next steps."""
+    ahead: dict[int, Future[Tensor]] = {}
+
+    def load(step: int) -> Tensor:
+        positions = np.arange(step * settings.batch, (step + 1) * settings.batch)
+        chosen = train[order(len(train), settings.seed, positions)]
+        return images(source, chosen, settings.size, settings.skip_bad, coin(settings.seed, positions))
+
+    def batch(step: int) -> Tensor:
+        for number in range(step, min(step + 1 + settings.loaders, settings.steps)):
+            if number not in ahead:
+                ahead[number] = pool.submit(load, number)
+        with torch.no_grad():
+            return _finite(resize_map(encoder(ahead.pop(step).result().to(settings.device)), *grid).float())
+
+    return batch
 
 
 def _source(source: ImageSource) -> dict[str, str]:
@@ -209,68 +269,3 @@ def _features(
     move(encoder, settings.device)
     for batch in _batches(source, index, settings):
         yield resize_map(encoder(batch), *grid)
-
-
-def _descend(
-    model: nn.Module,
-    loss: Callable[[int, torch.Generator], Tensor],
-    settings: FitSettings,
-    out: Path,
-    about: dict[str, Any],
-    progress: Progress | None,
-) -> None:
-    """Run AdamW with warm-up and cosine decay; draws depend on (seed, step); saves its state every KEEP_EVERY steps."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=settings.lr, weight_decay=0.01)
-    # The device and skip_bad may change when a fit resumes.
-    plan = {key: value for key, value in settings.to_dict().items() if key not in ("skip_bad", "device")} | about
-    first = _resume(model, optimizer, out, plan)
-    for step in range(first, settings.steps):
-        rate = min(1.0, (step + 1) / 100) * 0.5 * (1 + cos(pi * step / settings.steps))
-        for group in optimizer.param_groups:
-            group["lr"] = settings.lr * rate
-        value = loss(step, torch.Generator().manual_seed(settings.seed * 2**32 + step))
-        optimizer.zero_grad()
-        value.backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        if progress is not None:
-            progress(step + 1, float(value.detach()))
-        if (step + 1) % KEEP_EVERY == 0:
-            _keep_state(model, optimizer, step + 1, out, plan)
-
-
-def _state_path(out: Path) -> Path:
-    return out.parent / f".{out.name}.fit.safetensors"
-
-
-def _keep_state(model: nn.Module, optimizer: torch.optim.Optimizer, step: int, out: Path, plan: dict[str, Any]) -> None:
-    """Save one file, with the plan as a tensor of bytes, so that a kill cannot mix the plan and weights of two fits."""
-    tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
-    for i, parameter in enumerate(model.parameters()):
-        tensors |= {f"{key}.{i}": optimizer.state[parameter][key] for key in ("exp_avg", "exp_avg_sq")}
-    tensors["step"] = torch.tensor(float(step))
-    tensors["plan"] = torch.tensor(list(json.dumps(plan).encode()), dtype=torch.uint8)
-    write_safetensors(_state_path(out), tensors)
-
-
-def _resume(model: nn.Module, optimizer: torch.optim.Optimizer, out: Path, plan: dict[str, Any]) -> int:
-    if not _state_path(out).exists():
-        return 0
-    tensors = read_safetensors(_state_path(out))
-    kept = tensors.pop("plan", torch.zeros(0, dtype=torch.uint8))
-    if bytes(kept.tolist()) != json.dumps(plan).encode():
-        return 0
-    shapes = {f"model.{name}": tuple(tensor.shape) for name, tensor in model.state_dict().items()} | {"step": ()}
-    for i, parameter in enumerate(model.parameters()):
-        shapes |= {f"{key}.{i}": tuple(parameter.shape) for key in ("exp_avg", "exp_avg_sq")}
-    if mismatches(shapes, tensors):
-        return 0
-    model.load_state_dict({name[6:]: tensor for name, tensor in tensors.items() if name.startswith("model.")})
-    for i, parameter in enumerate(model.parameters()):
-        state = {key: tensors[f"{key}.{i}"].to(parameter.device) for key in ("exp_avg", "exp_avg_sq")}
-        optimizer.state[parameter] = state | {"step": tensors["step"].clone()}
-    return int(tensors["step"])
-
-
-def _discard_state(out: Path) -> None:
-    _state_path(out).unlink(missing_ok=True)

@@ -8,6 +8,8 @@ from lwd.errors import InputError
 from lwd.io.records import FileRecord, Record
 
 Count = Annotated[int, Field(ge=1)]
+Architecture = Literal["sefi", "rotary"]
+"""sefi: the published SemVAE of SeFi-Image. rotary: with 2-D rotary positions, lwd's own before version 2."""
 
 
 class CompressorFile(FileRecord):
@@ -35,7 +37,7 @@ class PCAFile(CompressorFile):
 
 
 class SemVAEConfig(Record):
-    """Shape of a SemVAE; by default 29M parameters for DINOv2-B (768 features) and 16 channels."""
+    """Shape of a SemVAE; by default about 29M parameters for DINOv2-B (768 features) and 16 channels."""
 
     features: Count = 768
     """Width of the features."""
@@ -57,8 +59,8 @@ class SemVAEConfig(Record):
 
     @model_validator(mode="after")
     def _heads_fit(self) -> "SemVAEConfig":
-        if self.width % (4 * self.heads):
-            raise InputError(f"width ({self.width}) must be a multiple of 4 x heads ({self.heads})")
+        if self.width % self.heads:
+            raise InputError(f"width ({self.width}) must be a multiple of heads ({self.heads})", argument="width")
         return self
 
 
@@ -66,11 +68,19 @@ class SemVAEFile(CompressorFile):
     """config.json next to model.safetensors (the network's parameters, and the mean and std of the features)."""
 
     format: Literal["lwd.semvae"] = "lwd.semvae"
-    version: Literal[1] = 1
+    version: Literal[1, 2] = 2
+    architecture: Architecture | None = None
+    """Since version 2; files of version 1 are rotary."""
     network: SemVAEConfig
     """Shape of the network."""
 
     what: ClassVar[str] = "a SemVAE"
+
+    @model_validator(mode="after")
+    def _names_its_architecture(self) -> "SemVAEFile":
+        if (self.version == 1) != (self.architecture is None):
+            raise InputError(f"version {self.version} must {'not ' if self.version == 1 else ''}name an architecture")
+        return self
 
 
 class PatchAutoencoderFile(CompressorFile):

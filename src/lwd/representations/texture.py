@@ -16,7 +16,7 @@ from torch.nn.functional import pixel_shuffle, pixel_unshuffle
 
 from lwd.assets import AUTOENCODERS
 from lwd.errors import InputError, import_extra
-from lwd.io.files import read_json
+from lwd.io.files import cache_dir, read_json
 from lwd.io.tensors import write_safetensors
 from lwd.representations.encoders import Origin
 from lwd.representations.formats import PatchAutoencoderFile, SemVAEConfig
@@ -24,10 +24,13 @@ from lwd.representations.semvae import SemVAE, SemVAELosses, load_weights
 
 
 def locate_autoencoder(name: str | os.PathLike[str]) -> Path:
-    """Return a directory, or that of the shipped autoencoder with this name."""
-    if str(name) in AUTOENCODERS and not Path(name, "config.json").is_file():
-        return AUTOENCODERS[str(name)]
-    return Path(name)
+    """Return a directory, or that of the shipped or fetched autoencoder with this name."""
+    if Path(name, "config.json").is_file():
+        return Path(name)
+    fetched = cache_dir() / "models" / Path(name).name
+    if Path(name).name == str(name) and (fetched / "config.json").is_file():
+        return fetched
+    return AUTOENCODERS.get(str(name), Path(name))
 
 
 class TextureAutoencoder(nn.Module, ABC):
@@ -59,7 +62,9 @@ class TextureAutoencoder(nn.Module, ABC):
         directory = locate_autoencoder(directory)
         path = directory / "config.json"
         if not path.is_file():
-            raise InputError(f"{directory} is not an autoencoder: it has no config.json")
+            raise InputError(
+                f"{directory} is not an autoencoder: it has no config.json; a published one is downloaded by lwd fetch"
+            )
         value = read_json(path)
         if isinstance(value, Mapping) and value.get("format") == PatchAutoencoderFile.format_name():
             return PatchAutoencoder.read(Path(directory))

@@ -17,10 +17,11 @@ from lwd.images.pictures import tile
 from lwd.io.files import model_digest, read_json
 from lwd.path import Velocity
 from lwd.representations.texture import TextureAutoencoder, locate_autoencoder
-from lwd.sampler import sample
+from lwd.sampling.diffusion import LastStep, coefficients_of
 from lwd.sampling.flow import Flow
 from lwd.sampling.pipeline import AUTOENCODER, LWDPipeline, Pixels, resolve
 from lwd.sampling.placement import place
+from lwd.sampling.sde import SDE_METHODS, noise_ends, sampler_of, sde_settings
 from lwd.sampling.settings import UNIFORM, SampleSettings
 from lwd.schedule.io import parse_schedule
 from lwd.solver import FIXED_METHODS
@@ -45,6 +46,7 @@ class Generator:
     def __post_init__(self) -> None:
         self.choice()
         self.velocity()
+        self.noise()
 
     def check_decoder(self) -> None:
         """Raise an error if the model has no autoencoder; long jobs call this first."""
@@ -69,15 +71,34 @@ class Generator:
         return [choice[i % len(choice)] for i in range(self.settings.count)]
 
     def solver(self) -> dict[str, Any]:
-        """Return the options of the solver; an optimised placement is computed here, on a calibration batch."""
-        s = self.settings
-        if s.solver not in FIXED_METHODS:
+        """Options for `sample`; where a placement is asked for, the times are found here (on a calibration batch)."""
+        s, noise = self.settings, self.noise()
+        if s.solver not in (*FIXED_METHODS, *SDE_METHODS):
             options = {"atol": s.atol, "rtol": s.rtol}
             return {"method": s.solver, "adaptive": "sample"} | {k: v for k, v in options.items() if v is not None}
         if s.placement == UNIFORM:
-            return {"method": s.solver, "steps": s.steps}
+            return {"method": s.solver, "steps": s.steps, **noise}
         assert s.steps
-        return {"method": s.solver, "grid": list(place(s.placement, s.steps, s.solver, self.flow()))}
+        grid = place(s.placement, s.steps, s.solver, self.flow(), self._noise_ends())
+        return {"method": s.solver, "grid": list(grid), **noise}
+
+    def noise(self) -> dict[str, Any]:
+        """What an SDE solver is told about its noise, checked; nothing for the others."""
+        s = self.settings
+        if s.solver not in SDE_METHODS:
+            return {}
+        given = {"method": s.solver, "diffusion": s.diffusion, "last_step": s.last_step}
+        sde = sde_settings(**{name: value for name, value in given.items() if value is not None})
+        coefficients_of(sde.diffusion, self.pipe.checkpoint.layout.names)
+        return {"diffusion": sde.diffusion, "last_step": sde.last_step}
+
+    def _noise_ends(self) -> tuple[float, ...]:
+        noise, schedule = self.noise(), self.pipe.checkpoint.schedule
+        if not noise:
+            return ()
+        return noise_ends(
+            schedule, coefficients_of(noise["diffusion"], schedule.groups), LastStep.parse(noise["last_step"])
+        )
 
     @property
     def device(self) -> torch.device:
@@ -90,8 +111,9 @@ class Generator:
         # Other devices may choose kernels by batch size, so the batch is always full.
         rows = ROWS if self.device.type == "cpu" else max(batch, 1)
         place: dict[str, Any] = {"size": c.config.grid, "device": self.device, "rows": rows}
-        solution = sample(self.velocity(), c.schedule, c.layout, seeds=seeds, labels=labels, **place, **solver)
-        # Rounding of convolutions depends on the batch size, so the decoder always gets ROWS.
+        draw = sampler_of(solver["method"])
+        solution = draw(self.velocity(), c.schedule, c.layout, seeds=seeds, labels=labels, **place, **solver)
+        # Convolutions are rounded by the batch's size: the decoder always sees ROWS.
         z = torch.cat([solution.z, solution.z[-1:].expand(-len(seeds) % ROWS, -1, -1, -1)])
         pixels = np.concatenate([self.pipe.decode(part) for part in torch.split(z, ROWS)])
         return pixels[: len(seeds)], solution.nfe_per_sample.tolist()

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from operator import index
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,15 @@ from torch import Tensor
 
 from lwd.assets import MODELS
 from lwd.checkpoints.directory import Checkpoint, load, locate, write_into
+from lwd.checkpoints.published import PUBLISHED, PublishedNetwork
 from lwd.errors import InputError, import_extra, nearest
 from lwd.guidance import AutoGuidance, ClassifierFree, Interval, Scale
 from lwd.io.files import atomic_directory, write_bytes
+from lwd.io.hub import hub_error
 from lwd.path import Velocity
 from lwd.representations.texture import TextureAutoencoder, to_uint8
-from lwd.sampler import sample
-from lwd.solver import Solution
+from lwd.sampling.sde import SDESettings, sampler_of
+from lwd.solver import Solution, SolverSettings
 
 AUTOENCODER = "vae"
 Pixels = np.ndarray[Any, np.dtype[np.uint8]]
@@ -54,7 +56,7 @@ class LWDPipeline:
     def from_pretrained(
         cls, name: str | os.PathLike[str], device: torch.device | str = "cpu", dtype: torch.dtype | None = None
     ) -> "LWDPipeline":
-        """Load the directory of a checkpoint or run, `fashion` (ships with lwd), or a model of the hub."""
+        """Load a directory (checkpoint or run), `fashion` (ships with lwd), `sfd-xl` (`lwd fetch`), or a hub id."""
         directory = resolve(name)
         checkpoint = load(directory, device, dtype)
         vae = directory / AUTOENCODER
@@ -95,16 +97,17 @@ class LWDPipeline:
     ) -> Images:
         """Draw one image per label.
 
-        seed: the seed of the first image (the others use seed + 1, seed + 2, ...), or one seed per image.
-        solver: the name of a method, or its settings: {"method": "heun", "steps": 25}.
-        guide: a weaker model (AutoGuidance) or "null" (classifier-free); needs a scale. size: latent height and width.
+        seed: of the first image, the others follow (seed, seed + 1, ...); or one seed per image.
+        solver: a method's name, or its settings: {"method": "heun", "steps": 25}; with noise along the way:
+        {"method": "euler-maruyama", "steps": 250, "diffusion": "sigma"}.
+        guide: a weaker model (AutoGuidance) or "null" (classifier-free); needs a scale. size: of the latent grid.
         """
         labels = self.check_labels(class_labels)
         first = _as_int(seed)
         seeds = list(seed) if first is None else range(first, first + len(labels))  # type: ignore[arg-type]
         settings = _solver_settings(solver)
         grid = self.checkpoint.config.grid if size is None else tuple(size)
-        solution = sample(
+        solution = sampler_of(settings.get("method", "dopri5"))(
             self.guided(guide, scale, interval),
             self.checkpoint.schedule,
             self.checkpoint.layout,
@@ -189,37 +192,34 @@ def _as_int(value: Any) -> int | None:
 
 
 def _solver_settings(solver: Any) -> dict[str, Any]:
-    known = ("method", "steps", "grid", "atol", "rtol", "max_nfe", "adaptive", "breakpoints")
+    known = {field.name for kind in (SolverSettings, SDESettings) for field in fields(kind)} | {"breakpoints"}
     if isinstance(solver, str):
         return {"method": solver}
     if not isinstance(solver, Mapping):
         raise InputError(f"solver must be the name of a method or its settings, got {solver!r}")
     for key in solver:
         if key not in known:
-            raise InputError(f"there is no solver setting {key!r}; {nearest(str(key), known)}")
+            raise InputError(f"a solver has no setting {key!r}; {nearest(str(key), sorted(known))}")
     return dict(solver)
 
 
 def resolve(name: str | os.PathLike[str]) -> Path:
-    """Return the directory of a checkpoint: a path, the newest of a run, a shipped model, or a model of the hub."""
+    """Return the directory of a checkpoint: a path, the newest of a run, a shipped, fetched or downloaded model."""
     if str(name) in MODELS and not (locate(name) / "config.json").is_file():
         return MODELS[str(name)]
-    return locate(name) if Path(name).is_dir() else _downloaded(str(name))
+    return locate(name) if Path(name).is_dir() or str(name) in PUBLISHED else _downloaded(str(name))
 
 
 def _downloaded(name: str) -> Path:
     if name.count("/") != 1 or name.startswith((".", "/", "~")):
-        known = ", ".join(MODELS)
-        raise InputError(
-            f"{name} is neither a directory, nor a model that ships with lwd ({known}), nor a hub id (owner/name)"
-        )
+        known = nearest(name, [*MODELS, *(n for n, one in PUBLISHED.items() if isinstance(one, PublishedNetwork))])
+        raise InputError(f"{name} is neither a directory, nor a model by name, nor a hub id (owner/name); {known}")
     hub = import_extra("huggingface_hub", "hub", f"downloading {name}")
     patterns = ["*.json", "*.safetensors", f"{AUTOENCODER}/*"]
     try:
         return Path(hub.snapshot_download(name, allow_patterns=patterns))
-    except (OSError, ValueError, RuntimeError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(f"{name} is not a local directory and could not be downloaded ({reason})") from error
+    except Exception as error:  # see lwd.io.hub
+        raise hub_error(error, f"{name} is not a local directory and could not be downloaded") from error
 
 
 CARD = """---

@@ -1,7 +1,8 @@
-"""Placement of a few steps: even in tau, even in the local time of a group, or optimised on a calibration batch."""
+"""Where a few steps are best put: evenly in tau or a group's time, shifted, or as a calibration batch says."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
@@ -10,7 +11,8 @@ from torch import Tensor
 from lwd.errors import InputError, SolveError, nearest
 from lwd.sampler import field_breakpoints, flow_field, seeded_noise
 from lwd.sampling.flow import Flow
-from lwd.sampling.settings import OPTIMISED, UNIFORM
+from lwd.sampling.sde import split_last
+from lwd.sampling.settings import OPTIMISED, SHIFT, UNIFORM
 from lwd.schedule.base import Schedule
 from lwd.solver import solve
 from lwd.solver.base import Field, Piece, cut, full, share_steps, step_grid
@@ -22,26 +24,29 @@ FIRST_SEED = 2**62
 
 
 def placements(schedule: Schedule) -> tuple[str, ...]:
-    """Return the names that `place` accepts: tau, each group, optimised."""
-    return (UNIFORM, *schedule.groups, OPTIMISED)
+    """The names that `place` knows: tau, each group, shift:A, optimised."""
+    return (UNIFORM, *schedule.groups, f"{SHIFT}:0.3", OPTIMISED)
 
 
-def place(placement: str, steps: int, method: str, flow: Flow) -> tuple[float, ...]:
-    """Return the times (0, ..., 1) of `steps` steps for `solve`; the steps stop at every kink of the field.
+def place(placement: str, steps: int, method: str, flow: Flow, ends: Sequence[float] = ()) -> tuple[float, ...]:
+    """Times (0, ..., 1) of `steps` steps, as `solve` takes them; they stop at every kink of the field.
 
-    placement: "tau", the name of a group (even in its local time), or "optimised" for this method and flow, on 32
-    calibration samples.
+    placement: "tau", a group's name (even in its local time), "shift:A" (even, then tau = A s / (1 + (A - 1) s)), or
+    "optimised" for this method and flow, on 32 samples with seeds of their own.
+    ends: where the noise of an SDE's groups ends; they stop there too, and take one step after the last of them.
     """
     schedule = flow.schedule
-    if placement not in placements(schedule):
-        raise InputError(f"there is no placement {placement!r}; {nearest(str(placement), placements(schedule))}")
-    breakpoints = field_breakpoints(flow.velocity, schedule)
-    if placement == UNIFORM:
-        return _times(step_grid(steps, cut(breakpoints), method))
+    breakpoints = sorted({*field_breakpoints(flow.velocity, schedule), *ends})
     if placement != OPTIMISED:
-        return even_in(placement, steps, schedule, breakpoints)
+        pieces = cut(breakpoints)
+        share_steps(steps, [piece.end - piece.start for piece in pieces], method)  # refuse too few
+        early, late = split_last(pieces, ends)
+        if placement == UNIFORM:
+            return _times([*step_grid(steps - len(late), early, method), *late])
+        times = evenly(clock_of(placement, schedule), steps - len(late), early)
+        return (*times, *(piece.end for piece in late))
     if method not in ORDERS:
-        raise InputError(f"{method} is adaptive; placements are for {', '.join(ORDERS)}", argument="placement")
+        raise InputError(f"optimised steps are for {', '.join(ORDERS)}, not for {method}", argument="placement")
     label = torch.tensor(flow.label(CALIBRATION), device=flow.device)
     noise = seeded_noise(range(FIRST_SEED, FIRST_SEED + CALIBRATION), (flow.layout.channels, *flow.size), flow.device)
     field = flow_field(flow.velocity, schedule, flow.layout, label)
@@ -50,18 +55,50 @@ def place(placement: str, steps: int, method: str, flow: Flow) -> tuple[float, .
     return optimised(field, noise, steps, method, breakpoints, starts)
 
 
+@dataclass(frozen=True)
+class Clock:
+    """A monotone map of tau and its inverse, on float64 tensors."""
+
+    local: Callable[[Tensor], Tensor]
+    tau: Callable[[Tensor], Tensor]
+
+
+def clock_of(placement: str, schedule: Schedule) -> Clock:
+    """The clock in which steps are even: a group's own, or that of `shift:A`."""
+    if placement in schedule.groups:
+        index = schedule.groups.index(placement)
+        return Clock(lambda tau: schedule.times(tau)[..., index], lambda t: schedule.tau_of(placement, t))
+    name, colon, number = str(placement).partition(":")
+    if name != SHIFT or not colon:
+        known = placements(schedule)
+        raise InputError(f"there is no placement {placement!r}; {nearest(str(placement), known)}", argument="placement")
+    try:
+        factor = float(number)
+    except ValueError:
+        factor = math.nan
+    if not 0 < factor < math.inf:
+        raise InputError(f"{SHIFT}:A needs a number A > 0, got {placement!r}", argument="placement")
+    return Clock(lambda tau: shifted(tau, 1 / factor), lambda s: shifted(s, factor))
+
+
+def shifted(s: Tensor, factor: float) -> Tensor:
+    """The timestep shift a s / (1 + (a - 1) s) (SD3, with 0 = noise); its inverse is the shift by 1 / a."""
+    return factor * s / (1 + (factor - 1) * s)
+
+
 def even_in(group: str, steps: int, schedule: Schedule, breakpoints: Sequence[float] = ()) -> tuple[float, ...]:
-    """Return steps of equal local time of `group`; where its clock stands still, one step from kink to kink."""
-    pieces = cut(breakpoints)
-    index = schedule.groups.index(group)
-    ends = [
-        schedule.times(torch.tensor([p.start, p.end], dtype=torch.float64))[:, index].detach().tolist() for p in pieces
-    ]
+    """Steps of equal local time of `group`; where its clock stands still, one step from kink to kink."""
+    return evenly(clock_of(group, schedule), steps, cut(breakpoints))
+
+
+def evenly(clock: Clock, steps: int, pieces: Sequence[Piece]) -> tuple[float, ...]:
+    """Times of `steps` steps that are even in `clock` between the ends of the pieces."""
+    ends = [clock.local(torch.tensor([p.start, p.end], dtype=torch.float64)).detach().tolist() for p in pieces]
     counts = share_steps(steps, [high - low for low, high in ends])
     times = [0.0]
     for piece, (low, high), count in zip(pieces, ends, counts, strict=True):
         locals_ = torch.linspace(low, high, count + 1, dtype=torch.float64)[1:-1]
-        inner = schedule.tau_of(group, locals_).detach().tolist() if count > 1 else []
+        inner = clock.tau(locals_).detach().tolist() if count > 1 else []
         times += [*inner, piece.end]
     return tuple(times)
 

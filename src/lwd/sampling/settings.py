@@ -7,8 +7,8 @@ from pydantic import Field, model_validator
 from lwd.errors import InputError, nearest
 from lwd.io.records import Record
 
-UNIFORM, OPTIMISED = "tau", "optimised"
-"""Placements of steps, in addition to the names of groups."""
+UNIFORM, SHIFT, OPTIMISED = "tau", "shift", "optimised"
+"""Placements of steps beside the groups' names; a shift is written with its factor, shift:0.3."""
 Kind = Literal["png", "npz"]
 
 
@@ -18,15 +18,19 @@ class SampleSettings(Record):
     count: Annotated[int, Field(ge=1)] = 64
     """Number of images."""
     seed: Annotated[int, Field(ge=0, lt=2**62)] = 0
-    """Seed of the first image; image i has seed + i."""
+    """Seed of image 0; image i has seed + i."""
     labels: tuple[int | str, ...] = ()
     """Classes by number or name; images cycle through them. Empty = all classes."""
     solver: str = "dopri5"
-    """Solver: dopri5, ab2, ab3, heun, midpoint, euler or rk4."""
+    """Solver: dopri5, ab2, ab3, heun, midpoint, euler, rk4; with noise: euler-maruyama, sde-heun."""
     steps: int | None = None
-    """Number of steps (fixed-step solvers only)."""
+    """Number of steps (all solvers but dopri5)."""
     placement: str = UNIFORM
-    """Placement of the steps: even in tau, even in the time of a group, or optimised."""
+    """Where the steps are placed: evenly in tau or a group's time, shift:A, or optimised."""
+    diffusion: str | dict[str, str] | None = None
+    """Noise of SDE solvers: sigma:1, constant:0.5, or texture=sigma:1 (default sigma:1)."""
+    last_step: str | None = None
+    """Noise-free last step of SDE solvers: mean:0.04 or ode:0.04 (default by solver)."""
     atol: Annotated[float, Field(gt=0)] | None = None
     """Absolute tolerance (dopri5 only; default 1e-6)."""
     rtol: Annotated[float, Field(gt=0)] | None = None
@@ -40,21 +44,25 @@ class SampleSettings(Record):
     batch: Annotated[int, Field(ge=1)] = 64
     """Images per batch."""
     threads: Annotated[int, Field(ge=1)] = 2
-    """CPU threads per process; affects the last bits."""
+    """CPU threads; they affect the last bits."""
 
     @model_validator(mode="after")
     def _check(self) -> "SampleSettings":
-        from lwd.solver import FIXED_METHODS, METHODS  # loads torch
+        from lwd.sampling.sde import SDE_METHODS  # loads torch
+        from lwd.solver import FIXED_METHODS, METHODS
 
-        if self.solver not in METHODS:
-            raise InputError(f"there is no solver {self.solver!r}; {nearest(self.solver, METHODS)}", argument="solver")
-        fixed = self.solver in FIXED_METHODS
-        useless = ("rtol", "atol") if fixed else ("steps", *(("placement",) if self.placement != UNIFORM else ()))
-        for name in useless:
-            if getattr(self, name) is not None:
-                instead = "dopri5" if fixed else ", ".join(FIXED_METHODS)
+        known = (*METHODS, *SDE_METHODS)
+        if self.solver not in known:
+            raise InputError(f"there is no solver {self.solver!r}; {nearest(self.solver, known)}", argument="solver")
+        fixed = (*FIXED_METHODS, *SDE_METHODS)
+        uses = {"rtol": ("dopri5",), "atol": ("dopri5",), "steps": fixed, "placement": fixed}
+        uses |= {"diffusion": SDE_METHODS, "last_step": SDE_METHODS}
+        for name, solvers in uses.items():
+            value = getattr(self, name)
+            if self.solver not in solvers and value is not None and (name, value) != ("placement", UNIFORM):
+                instead = ", ".join(solvers)
                 raise InputError(f"{name} has no effect on {self.solver}; use the solver {instead}", argument=name)
-        if fixed and (self.steps is None or self.steps < 1):
+        if self.solver in fixed and (self.steps is None or self.steps < 1):
             raise InputError(f"{self.solver} needs at least 1 step, got {self.steps}", argument="steps")
         return self
 

@@ -6,6 +6,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 
+class Interrupted(Exception):
+    """A training was interrupted by SIGTERM or Ctrl-C; its state is saved."""
+
+
 @dataclass
 class Stop:
     """Whether the run was asked to stop."""

@@ -8,6 +8,7 @@ import torch
 
 from lwd.checkpoints.directory import locate
 from lwd.errors import InputError
+from lwd.groups import Layout
 from lwd.io.files import model_digest
 from lwd.io.tensors import mismatches, read_safetensors
 from lwd.latents.base import Latents
@@ -92,17 +93,21 @@ def open_data(data: Data, config: Config, groups: Sequence[str] | None = None) -
 
 def build_network(config: Config, data: Latents) -> LightningDiT:
     """Build the configured network for these data, initialised with the seed of the run."""
-    n = config.network
-    changes: dict[str, Any] = {"classes": data.classes, "grid": data.size, "null_row": config.run.label_drop > 0}
-    changes |= {"tap": n.tap, "projector_width": n.projector_width}
+    features = {}
     if isinstance(data, LatentReader) and data.features:
-        changes["features"] = data.shards[0].entries[FEATURES].shape[1]
-    if n.size:
-        network = LightningDiTConfig.of(n.size, data.layout, **changes)
-    else:
-        network = LightningDiTConfig(data.layout, n.depth, n.width, n.heads, patch=n.patch, **changes)
+        features = {"features": data.shards[0].entries[FEATURES].shape[1]}
+    network = network_config(config, data.layout, classes=data.classes, grid=data.size, **features)
     torch.manual_seed(config.run.seed)
-    return LightningDiT(network, n.recompute, n.compile)
+    return LightningDiT(network, config.network.recompute, config.network.compile)
+
+
+def network_config(config: Config, layout: Layout, **shape: Any) -> LightningDiTConfig:
+    """Return the architecture of the configured network; shape: classes, grid and features of the data."""
+    n = config.network
+    shape |= {"null_row": config.run.label_drop > 0, "tap": n.tap, "projector_width": n.projector_width}
+    if n.size:
+        return LightningDiTConfig.of(n.size, layout, **shape)
+    return LightningDiTConfig(layout, n.depth, n.width, n.heads, patch=n.patch, **shape)
 
 
 def load_into(network: torch.nn.Module, source: str | os.PathLike[str]) -> str:

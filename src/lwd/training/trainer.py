@@ -323,5 +323,7 @@ class Trainer:
             snapshot.restore_rho(found, self.probe)
         self.step, self.bad = found.step, found.state.bad
         self.skipped, self.rollbacks = found.state.skipped, found.state.rollbacks
+        if self.devices.main and self.is_kept(self.step):  # killed after saving, before keeping
+            state.keep_model(found.path, self.out / KEPT)
         self.journal.rewind(self.step)
         self.averages = Averages.of(found.state.averages, self.devices)
