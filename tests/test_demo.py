@@ -13,11 +13,12 @@ from lwd.assets import AUTOENCODERS, MODELS
 from lwd.cli import main
 from lwd.demo.plan import QUICK, Plan, keep
 from lwd.demo.results import _verdict
-from lwd.demo.run import _finished, expected, run_demo
+from lwd.demo.run import _Demo, _finished, expected, run_demo
 from lwd.images.fashion import load_fashion
 from lwd.io.clock import Clock
 from lwd.representations.judge import load_judge, seen_classes
 from lwd.representations.texture import TextureAutoencoder, from_uint8, psnr
+from lwd.surfaces.files import load_surfaces
 from lwd.training.interrupts import Interrupted
 from lwd.training.trainer import Trainer
 from messages import says
@@ -142,7 +143,7 @@ def test_a_damaged_path_is_solved_again(copy, damage):
     good = path.read_bytes()
     path.write_bytes(DAMAGE[damage](good))
     assert path.read_bytes() != good
-    run_demo(copy, TINY, lambda _: None)
+    _Demo(copy, TINY, Clock(expected(TINY), lambda _: None)).path(load_surfaces(copy / "surface")[0])
     assert path.read_bytes() == good
 
 

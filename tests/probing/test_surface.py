@@ -144,8 +144,10 @@ def probed(tmp_path_factory):
     out = tmp_path_factory.mktemp("surface")
     data = images(count=400)
     config = settings(probe={"steps": 6, "burn_in": 1, "points": 5, "samples": 64})
-    surface_probe(with_changes(config, probe={"steps": 3}), data, out / "run", cpu())
-    _, table = surface_probe(config, data, out / "run", cpu())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lwd.probing.surface.CALIBRATION", 4)
+        surface_probe(with_changes(config, probe={"steps": 3}), data, out / "run", cpu())
+        _, table = surface_probe(config, data, out / "run", cpu())
     assert load_surfaces(out / "run")[1]["steps"] == 6
     return out / "run", data, table
 
