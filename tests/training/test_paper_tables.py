@@ -1,4 +1,4 @@
-"""Every row of the paper's two tables of hyperparameters, against the presets lwd-xl and lwd-b-weak."""
+"""The rows of the paper's two hyperparameter tables that are settings, against lwd-xl and lwd-b-weak."""
 
 import pytest
 import torch
@@ -31,7 +31,6 @@ SCHEDULE_LEARNING = {  # Table: hyperparameters introduced in this work
     "Burn-in steps": (PAPER.probe.burn_in, 5_000),
     "Kinetic regularizer lambda": (PAPER.probe.kinetic, 4e-2),
     "lambda's scale": (PAPER.objective.kinetic_average, "reduction"),
-    "Probe optimizer": ("AdamW", "AdamW"),  # the only one there is: tests/training/test_trainer.py checks its steps
     "Probe learning rate, denoiser": (PAPER.optimizer.lr, 1e-4),
     "Probe learning rate, rho": (PAPER.probe.rho_lr, 1e-2),
     "Probe batch size": (PAPER.run.batch, 256),
