@@ -103,7 +103,7 @@ def run_arm(study: Study, arm: str, seed: int, judge: "Judge") -> dict[str, Any]
         raise InputError(f"{out} was interrupted")
     trained = time.perf_counter()
     lines = read_metrics(out / "train" / "metrics.jsonl")
-    late = [line["flow"] for line in lines if line["step"] > 0.8 * config.run.steps and "flow" in line]
+    late = [_flow(line) for line in lines if line["step"] > 0.8 * config.run.steps]
     row: dict[str, Any] = {"arm": arm, "seed": seed, "steps": config.run.steps}
     row |= {"flow loss": sum(late) / max(1, len(late)), "metrics": {}}
     for label, changes in p["samples"].items():
@@ -113,6 +113,10 @@ def run_arm(study: Study, arm: str, seed: int, judge: "Judge") -> dict[str, Any]
         row["metrics"][label] = judge(folder, bool(config.run.labels))
     row |= {"seconds": {"training": round(trained - started), "rest": round(time.perf_counter() - trained)}}
     return row
+
+
+def _flow(line: dict[str, Any]) -> float:
+    return sum(value for key, value in line.items() if key.startswith("flow/"))
 
 
 class Judge:
