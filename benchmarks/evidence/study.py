@@ -41,6 +41,7 @@ from lwd.training.train import train
 from lwd.version import __version__
 from tables import table
 
+CPU = torch.device("cpu")
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 
 
@@ -123,7 +124,7 @@ class Judge:
     """Metrics in the features of an encoder that did not make the latents, and a linear classifier on them."""
 
     def __init__(self, spec: str, reference: str, images: str) -> None:
-        self.networks, self.reason = networks_for(EvaluateSettings(encoder=spec, skip_inception=True), "cpu")
+        self.networks, self.reason = networks_for(EvaluateSettings(encoder=spec, skip_inception=True), CPU)
         self.reference = extract(open_pictures(reference), self.networks, "cpu", 100)
         self.weights: Any = None
         if images:
@@ -178,7 +179,7 @@ def main() -> None:
         judge = judge or Judge(p["judge"], p["reference"], p.get("judge_images", ""))
         rows.append(run_arm(study, arm, seed, judge))
         print(json.dumps(rows[-1]), flush=True)
-        about = {"study": study.name, "protocol": hashlib.sha256(study.path.read_bytes()).hexdigest()}
+        about: dict[str, Any] = {"study": study.name, "protocol": hashlib.sha256(study.path.read_bytes()).hexdigest()}
         about |= {"latents": LatentReader(study.latents).fingerprint}
         about |= {"versions": {"lwd": __version__, "torch": torch.__version__}, "rows": rows}
         write_json(study.results, about)
