@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 import yaml
+from tables import table
 
 from lwd.errors import InputError
 from lwd.evaluation.evaluate import networks_for
@@ -39,7 +40,6 @@ from lwd.training.journal import read_metrics
 from lwd.training.task import RunOptions
 from lwd.training.train import train
 from lwd.version import __version__
-from tables import table
 
 CPU = torch.device("cpu")
 RESULTS = Path(__file__).resolve().parents[2] / "results"

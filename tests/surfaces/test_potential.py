@@ -4,8 +4,10 @@ import pytest
 import torch
 
 import lwd
+from lwd.cli import main
 from lwd.errors import InputError
 from lwd.objective import FlowObjective
+from lwd.surfaces.files import NAME, save_surfaces
 from lwd.surfaces.integral import path_terms
 from lwd.surfaces.potential import potential
 from lwd.surfaces.table import SurfaceTable, grid_points
@@ -79,3 +81,13 @@ def test_three_groups_are_refused():
     ones = torch.ones_like(points)
     with pytest.raises(InputError, match=says("two groups", "3")):
         potential(SurfaceTable(layout, points, ones, ones, ones, ones, 100), FlowObjective(layout))
+
+
+def test_the_command_line_says_it(tmp_path, capsys):
+    one = table(SWAPPED, points=11)
+    facts = potential(one, FlowObjective(one.layout))
+    save_surfaces(one, tmp_path / NAME, {"weights": {"texture": 1.0, "semantic": 1.0}, "reduction": "channels"})
+    assert main(["surfaces", "show", str(tmp_path), "--out", str(tmp_path / "a.png")]) == 0
+    text = capsys.readouterr().out
+    assert f"{facts.usual.share:.2%}" in text
+    assert f"{facts.other.share:.2%}" in text
