@@ -1,5 +1,6 @@
 """The picture of a lambda path: strong lambdas do not squeeze its axis."""
 
+from lwd.report.surfaces import plot_path
 from lwd.schedule.learned import Polynomial
 from lwd.surfaces.lambda_path import LambdaPath, Point
 
