@@ -8,7 +8,6 @@ import pytest
 import torch
 
 import lwd
-from commands import few_fashion, few_semantic
 from lwd.assets import AUTOENCODERS, MODELS
 from lwd.cli import main
 from lwd.demo.plan import QUICK, Plan, keep
@@ -22,6 +21,7 @@ from lwd.surfaces.files import load_surfaces
 from lwd.training.interrupts import Interrupted
 from lwd.training.trainer import Trainer
 from messages import says
+from stand_ins import few_fashion, few_semantic
 
 TINY = QUICK.changed(
     batch=8,

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import commands
 import lwd
-from commands import few_fashion, few_semantic, parsed
+import stand_ins
+from commands import parsed
 from lwd.cli import main
 from lwd.evaluation.formats import EvaluationFile
 from lwd.reproduce.formats import TableFile, TableRow
@@ -32,6 +32,7 @@ from lwd.training.interrupts import Interrupted
 from lwd.training.trainer import Trainer
 from messages import exit_code, says
 from reproduce.small import SMALL
+from stand_ins import few_fashion, few_semantic
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -308,8 +309,8 @@ def test_rows_of_the_paper_that_were_not_run_are_quoted_once(name, steps, method
 @pytest.mark.slow
 def test_tiny_survives_kills_with_the_same_tables(tmp_path):
     """Oracle: `lwd reproduce all --scale tiny` in one go; killed by SIGKILL five times on the way, then finished."""
-    words = [sys.executable, commands.__file__, "reproduce", "all", "--scale", "tiny", "--out", "out"]
-    path = os.pathsep.join([str(Path(commands.__file__).parent), os.environ.get("PYTHONPATH", "")])
+    words = [sys.executable, stand_ins.__file__, "reproduce", "all", "--scale", "tiny", "--out", "out"]
+    path = os.pathsep.join([str(Path(stand_ins.__file__).parent), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"PYTHONPATH": path, "LWD_CACHE": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
     folders = [tmp_path / "whole", tmp_path / "killed"]
     for folder in folders:
