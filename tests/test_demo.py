@@ -159,7 +159,7 @@ def test_an_earlier_checkpoint_is_not_the_end(copy):
 def test_a_plan_that_cannot_be_read_is_named(tmp_path, text):
     """Oracle: by hand; without the file the plan is written."""
     (tmp_path / "demo.json").write_text(text)
-    with pytest.raises(lwd.InputError, match=r"demo\.json"):
+    with pytest.raises(lwd.InputError, match=says("demo.json")):
         keep(TINY, tmp_path)
     (tmp_path / "demo.json").unlink()
     keep(TINY, tmp_path)
@@ -168,11 +168,11 @@ def test_a_plan_that_cannot_be_read_is_named(tmp_path, text):
 def test_another_plan_is_refused(whole, tmp_path, capsys):
     """Oracle: the message names what differs; the command answers with one line and code 2."""
     out, _ = whole
-    with pytest.raises(lwd.InputError, match=r"seed.*5"):
+    with pytest.raises(lwd.InputError, match=says("seed", 5)):
         keep(TINY.changed(seed=5), out)
     (tmp_path / "demo.json").write_text('{"format": "other"}')
     assert main(["demo", "--quick", "--out", str(tmp_path)]) == 2
-    assert "demo.json" in capsys.readouterr().err
+    assert says("demo.json", "other").search(capsys.readouterr().err)
 
 
 def test_the_clock_learns_from_what_things_take(monkeypatch):

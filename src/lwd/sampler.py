@@ -1,6 +1,6 @@
 """From seeds to samples: field = rates x velocity, integrated over the global time."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from operator import index
 from typing import Any
@@ -80,22 +80,47 @@ def sample(
         >>> lwd.sample(data, lwd.Offset(0.3), data.layout, seeds=range(4), size=(1, 1), method="heun", steps=10)
         Solution(z=(4, 2, 1, 1), nfe=20, accepted=10, rejected=0, method='heun')
     """
-    seeds = list(seeds)
-    if not seeds:
-        raise InputError("sample needs at least one seed, for example seeds=range(8)")
-    names = {field.name for field in fields(SampleOptions)}
-    options = SampleOptions(**{name: value for name, value in settings.items() if name in names})
-    solver = solver_settings(**{name: value for name, value in settings.items() if name not in names})
-    label = check_labels(labels, len(seeds)).to(options.device)
-    noise = seeded_noise(seeds, (layout.channels, *options.size), options.device).to(options.dtype)
+    options, rest = split_options(settings)
+    solver = solver_settings(**rest)
     # With one step size for the batch, padding would change it.
     shared_step = solver.method == "dopri5" and solver.adaptive != "sample"
-    extra = 0 if shared_step else -len(seeds) % options.rows
-    noise, label = (torch.cat([x, x[-1:].expand(extra, *x.shape[1:])]) for x in (noise, label))
+    start = Start.of(seeds, labels, layout, replace(options, rows=1) if shared_step else options)
     breakpoints = field_breakpoints(velocity, schedule) if options.breakpoints is None else options.breakpoints
-    solution = solve(flow_field(velocity, schedule, layout, label), noise, solver, breakpoints=breakpoints)
-    kept = {name: getattr(solution, name)[: len(seeds)] for name in PER_SAMPLE}
-    return replace(solution, **kept)
+    field = flow_field(velocity, schedule, layout, start.label)
+    return start.without_padding(solve(field, start.noise, solver, breakpoints=breakpoints))
+
+
+def split_options(settings: Mapping[str, Any]) -> tuple[SampleOptions, dict[str, Any]]:
+    """The `SampleOptions` among the settings, and the rest."""
+    names = {field.name for field in fields(SampleOptions)}
+    rest = {name: value for name, value in settings.items() if name not in names}
+    return SampleOptions(**{name: settings[name] for name in settings if name in names}), rest
+
+
+@dataclass(frozen=True)
+class Start:
+    """The noise, label and seed of each row of a batch; the last sample is repeated to fill `SampleOptions.rows`."""
+
+    seeds: tuple[int, ...]
+    label: Tensor
+    noise: Tensor
+    count: int
+    """Rows that were asked for."""
+
+    @classmethod
+    def of(
+        cls, seeds: Sequence[int], labels: int | Sequence[int] | Tensor, layout: Layout, options: SampleOptions
+    ) -> "Start":
+        seeds = tuple(seeds)
+        if not seeds:
+            raise InputError("sampling needs at least one seed, for example seeds=range(8)")
+        label, extra = check_labels(labels, len(seeds)).to(options.device), -len(seeds) % options.rows
+        padded = (*seeds, *seeds[-1:] * extra)
+        noise = seeded_noise(padded, (layout.channels, *options.size), options.device).to(options.dtype)
+        return cls(padded, torch.cat([label, label[-1:].expand(extra)]), noise, len(seeds))
+
+    def without_padding(self, solution: Solution) -> Solution:
+        return replace(solution, **{name: getattr(solution, name)[: self.count] for name in PER_SAMPLE})
 
 
 def check_labels(labels: int | Sequence[int] | Tensor, count: int) -> Tensor:

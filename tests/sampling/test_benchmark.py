@@ -91,4 +91,6 @@ def test_the_command(tmp_path, capsys, monkeypatch):
     assert main([*arguments[:-1], "8,x"]) == 2
     assert says("--budgets", "8,x").search(capsys.readouterr().err)
     assert main(["bench", "sampler", str(tmp_path / "nowhere"), "--out", str(tmp_path / "out")]) == 2
-    assert len(capsys.readouterr().err.strip().splitlines()) == 1
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1
+    assert says("nowhere").search(said[0])

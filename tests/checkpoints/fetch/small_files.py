@@ -1,6 +1,7 @@
 """A hub with small files in SFD's layout. The published files have not been downloaded here."""
 
 import io
+from functools import cache
 
 import torch
 
@@ -25,19 +26,25 @@ def config(**changes):
     return small_config(LAYOUT, **{"classes": 10, "tap": 2, "projector_width": 16, "features": 6} | changes)
 
 
-def filled(hub):
-    """SFD's layout with small files: averaged weights, statistics, autoencoder with its training's leftovers."""
-    for seed, (folder, step) in enumerate(
-        [("sfd_xl", "4000000"), ("sfd_xl", "0400000"), ("sfd_autoguidance_b", "0070000")]
-    ):
+@cache
+def files():
+    """SFD's layout with small files, by repository and path: averaged weights, statistics, autoencoder."""
+    found = {(SFD, "README.md"): b"not ours"}
+    weights = [("sfd_xl", "4000000"), ("sfd_xl", "0400000"), ("sfd_autoguidance_b", "0070000")]
+    for seed, (folder, step) in enumerate(weights):
         state = {"ema": reference_state(config(), seed)}
-        hub.put(SFD, f"model_weights/{folder}/checkpoints/{step}.pt", packed(state))
+        found[SFD, f"model_weights/{folder}/checkpoints/{step}.pt"] = packed(state)
     for name, channels in (("latents_stats", 4), ("latents_sv_stats", 2)):
         value = {"mean": torch.full((1, channels, 1, 1), 0.5), "std": torch.full((1, channels, 1, 1), 2.0)}
-        hub.put(SFD, f"{FOLDER}/{name}.pt", packed(value))
-    hub.put(SFD, "README.md", b"not ours")
-    extra = {"loss.logvar": torch.zeros(())}
-    hub.put(VAE.repository, VAE.path, packed({"state_dict": ldm()[1] | extra}))
+        found[SFD, f"{FOLDER}/{name}.pt"] = packed(value)
+    leftover = {"loss.logvar": torch.zeros(())}  # of the autoencoder's training
+    found[VAE.repository, VAE.path] = packed({"state_dict": ldm()[1] | leftover})
+    return found
+
+
+def filled(hub):
+    for (repository, path), content in files().items():
+        hub.put(repository, path, content)
     hub.revisions |= {VAE.revision: VAE.revision, "v1": "beef" + "0" * 36}
     return hub
 
