@@ -8,6 +8,7 @@ import shutil
 import sys
 from argparse import Namespace
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,7 @@ from lwd.representations.encoders import CallableEncoder, load_encoder
 from lwd.representations.ldm import autoencoder_from_ldm
 from lwd.representations.pca import PCAFit, save_pca
 from lwd.representations.texture import PatchAutoencoder, from_uint8
+from lwd.surfaces.optimum import GlobalOptimum
 from reference import busy_network, ldm, reference_state, small_config
 
 SIDE, TEXTURE, SEMANTIC, FEATURES = 32, 16, 4, 18
@@ -72,6 +74,10 @@ def few_semantic(split: str) -> torch.Tensor:
     return fashion_semantic(split)[:500]
 
 
+coarse_optimum = partial(GlobalOptimum, columns=6, heights=21, doublings=1)
+"""The floor of a lambda path in a tenth of a second; tests/surfaces/test_optimum.py tests the fine one."""
+
+
 def stand_in(setattr_: Callable[[str, object], object] | None = None) -> None:
     """Put the stand-ins in place; setattr_: pytest's, which takes them away again."""
     places = {
@@ -79,6 +85,7 @@ def stand_in(setattr_: Callable[[str, object], object] | None = None) -> None:
         "lwd.evaluation.features.load_encoder": stand_in_encoder,
         "lwd.latents.encoders.load_encoder": stand_in_encoder,
         "lwd.evaluation.evaluate.InceptionNetwork": StandInInception,
+        "lwd.surfaces.lambda_path.GlobalOptimum": coarse_optimum,
         "lwd.latents.embedded.load_fashion": few_fashion,
         "lwd.latents.embedded.fashion_semantic": few_semantic,
     }
@@ -164,7 +171,7 @@ class Shop:
 
     @staticmethod
     def kind(kind: str, value: str, a: Namespace) -> str:
-        if kind == "ae" and getattr(a, "semantic", "") == "embedded":
+        if kind == "ae" and "embedded" in (getattr(a, "semantic", None) or ()):
             return "ae7"
         if kind == "run" and a.command == "sample" and a.schedule and not a.other_schedule:
             return "surface"

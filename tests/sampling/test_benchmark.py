@@ -1,6 +1,7 @@
 """`lwd bench sampler`: orders of convergence, the front, the recommendation, and the command on a small model."""
 
 import json
+from functools import partial
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ import torch
 import lwd
 from lwd.cli import main
 from lwd.evaluation import quality as room
+from lwd.sampling import placement
 from lwd.sampling.benchmark import Trial, front, recommend, sampler_errors, trial_settings
 from lwd.sampling.flow import Flow
 from messages import says
@@ -18,7 +20,7 @@ LAYOUT = lwd.Layout.of(texture=2, semantic=1)
 
 
 def flow(schedule):
-    return Flow(small_mixture(), schedule, LAYOUT, (1, 1), (0,), 64, dtype=torch.float64)
+    return Flow(small_mixture(), schedule, LAYOUT, (1, 1), (0,), 16, dtype=torch.float64)
 
 
 def test_errors_fall_with_the_order_of_each_solver():
@@ -67,7 +69,10 @@ class Means:
 def test_the_command(tmp_path, capsys, monkeypatch):
     """Oracle: the recommended options draw samples at the cost that was promised; quality is drawn for the front."""
     monkeypatch.setenv("LWD_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("lwd.sampling.placement.CALIBRATION", 2)  # a search on 32 samples takes ten seconds
+    monkeypatch.setattr("lwd.sampling.placement.CALIBRATION", 2)  # test_placement.py tests the search itself
+    monkeypatch.setattr("lwd.sampling.placement.optimised", partial(placement.optimised, budget=20))
+    monkeypatch.setattr("lwd.sampling.placement.least_local_error", partial(placement.least_local_error, candidates=12))
+    monkeypatch.setattr("lwd.sampling.benchmark.RTOLS", (1e-1, 1e-2))
     monkeypatch.setattr(room, "networks_for", lambda *_: ([Means()], ""))
     pipeline().save_pretrained(tmp_path / "model")
     reference = tmp_path / "reference"

@@ -56,8 +56,9 @@ class Encoders:
         >>> from lwd.representations.pca import PCAFit
         >>> colours = CallableEncoder(lambda images: torch.nn.functional.avg_pool2d(images, 7), "mean colours")
         >>> pca = PCAFit().update(torch.randn(8, 3, 4, 4)).finish(channels=2)
-        >>> lwd.Encoders.of(lwd.TextureAutoencoder.load("fashion"), colours, pca).layout
-        Layout.of(texture=16, semantic=2)
+        >>> encoders = lwd.Encoders.of(lwd.TextureAutoencoder.load("fashion"), colours, pca)
+        >>> print(encoders.layout)
+        texture=16,semantic=2
     """
 
     autoencoder: TextureAutoencoder

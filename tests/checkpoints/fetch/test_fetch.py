@@ -142,6 +142,7 @@ def test_statistics_and_autoencoder_alone(cache):
 def test_sampling_by_name_says_what_to_run_and_then_runs(capsys):
     """Oracle: the commands of the documentation: first without, then with the models in the cache."""
     draw = ["sample", "--model", "sfd-xl", "--label", "7", "--count", "1", "--out", "a.png", "--seed", "3"]
+    draw += ["--solver", "heun", "--steps", "3"]
     guided = [*draw, "--guide", "sfd-xl-weak", "--scale", "1.5"]
     assert exit_code(draw) == 2
     assert says("lwd fetch sfd-xl").search(capsys.readouterr().err)
