@@ -78,16 +78,27 @@ coarse_optimum = partial(GlobalOptimum, columns=6, heights=21, doublings=1)
 """The floor of a lambda path in a tenth of a second; tests/surfaces/test_optimum.py tests the fine one."""
 
 
+QUICK = {
+    "lwd.latents.embedded.load_fashion": few_fashion,
+    "lwd.latents.embedded.fashion_semantic": few_semantic,
+    "lwd.surfaces.lambda_path.GlobalOptimum": coarse_optimum,
+    "lwd.probing.surface.calibrate": lambda *_: {"1": 1.0, "2": 1.0},  # tests/probing/test_surface.py measures it
+}
+"""For everything that starts from the embedded images, the demo and `lwd reproduce --scale tiny` among them."""
+
+
+def quicken(setattr_: Callable[[str, object], object]) -> None:
+    for place, value in QUICK.items():
+        setattr_(place, value)
+
+
 def stand_in(setattr_: Callable[[str, object], object] | None = None) -> None:
     """Put the stand-ins in place; setattr_: pytest's, which takes them away again."""
-    places = {
+    places = QUICK | {
         "lwd.representations.encoders.load_encoder": stand_in_encoder,
         "lwd.evaluation.features.load_encoder": stand_in_encoder,
         "lwd.latents.encoders.load_encoder": stand_in_encoder,
         "lwd.evaluation.evaluate.InceptionNetwork": StandInInception,
-        "lwd.surfaces.lambda_path.GlobalOptimum": coarse_optimum,
-        "lwd.latents.embedded.load_fashion": few_fashion,
-        "lwd.latents.embedded.fashion_semantic": few_semantic,
     }
     for place, value in places.items():
         if setattr_ is not None:

@@ -21,7 +21,7 @@ from lwd.surfaces.files import load_surfaces
 from lwd.training.interrupts import Interrupted
 from lwd.training.trainer import Trainer
 from messages import says
-from stand_ins import coarse_optimum, few_fashion, few_semantic
+from stand_ins import quicken
 
 TINY = QUICK.changed(
     batch=8,
@@ -48,10 +48,7 @@ def story(out):
 def few():
     """The first embedded images: all of them take ten seconds to encode."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lwd.latents.embedded.load_fashion", few_fashion)
-        patch.setattr("lwd.latents.embedded.fashion_semantic", few_semantic)
-        patch.setattr("lwd.surfaces.lambda_path.GlobalOptimum", coarse_optimum)
-        patch.setattr("lwd.probing.surface.CALIBRATION", 2)
+        quicken(patch.setattr)
         yield
 
 
