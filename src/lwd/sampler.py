@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lwd.compute.seeds import padded
 from lwd.errors import InputError
 from lwd.groups import Layout
 from lwd.path import Velocity
@@ -81,58 +82,31 @@ def sample(
         Solution(z=(4, 2, 1, 1), nfe=20, accepted=10, rejected=0, method='heun')
     """
     options, rest = split_options(settings)
-    solver = solver_settings(**rest)
+    solver, count = solver_settings(**rest), len(seeds)
     # With one step size for the batch, padding would change it.
     shared_step = solver.method == "dopri5" and solver.adaptive != "sample"
-    start = Start.of(seeds, labels, layout, replace(options, rows=1) if shared_step else options)
+    seeds, label = padded(seeds, labels, 1 if shared_step else options.rows)
+    noise, label = first_noise(seeds, layout, options), label.to(options.device)
     breakpoints = field_breakpoints(velocity, schedule) if options.breakpoints is None else options.breakpoints
-    field = flow_field(velocity, schedule, layout, start.label)
-    return start.without_padding(solve(field, start.noise, solver, breakpoints=breakpoints))
+    solution = solve(flow_field(velocity, schedule, layout, label), noise, solver, breakpoints=breakpoints)
+    return first_rows(solution, count)
 
 
 def split_options(settings: Mapping[str, Any]) -> tuple[SampleOptions, dict[str, Any]]:
     """The `SampleOptions` among the settings, and the rest."""
-    names = {field.name for field in fields(SampleOptions)}
-    rest = {name: value for name, value in settings.items() if name not in names}
-    return SampleOptions(**{name: settings[name] for name in settings if name in names}), rest
+    names = {field.name for field in fields(SampleOptions)} & settings.keys()
+    rest = {name: settings[name] for name in settings.keys() - names}
+    return SampleOptions(**{name: settings[name] for name in names}), rest
 
 
-@dataclass(frozen=True)
-class Start:
-    """The noise, label and seed of each row of a batch; the last sample is repeated to fill `SampleOptions.rows`."""
-
-    seeds: tuple[int, ...]
-    label: Tensor
-    noise: Tensor
-    count: int
-    """Rows that were asked for."""
-
-    @classmethod
-    def of(
-        cls, seeds: Sequence[int], labels: int | Sequence[int] | Tensor, layout: Layout, options: SampleOptions
-    ) -> "Start":
-        seeds = tuple(seeds)
-        if not seeds:
-            raise InputError("sampling needs at least one seed, for example seeds=range(8)")
-        label, extra = check_labels(labels, len(seeds)).to(options.device), -len(seeds) % options.rows
-        padded = (*seeds, *seeds[-1:] * extra)
-        noise = seeded_noise(padded, (layout.channels, *options.size), options.device).to(options.dtype)
-        return cls(padded, torch.cat([label, label[-1:].expand(extra)]), noise, len(seeds))
-
-    def without_padding(self, solution: Solution) -> Solution:
-        return replace(solution, **{name: getattr(solution, name)[: self.count] for name in PER_SAMPLE})
+def first_noise(seeds: Sequence[int], layout: Layout, options: SampleOptions) -> Tensor:
+    """The state at tau = 0."""
+    return seeded_noise(seeds, (layout.channels, *options.size), options.device).to(options.dtype)
 
 
-def check_labels(labels: int | Sequence[int] | Tensor, count: int) -> Tensor:
-    label = torch.as_tensor(labels)
-    if label.is_floating_point() or label.is_complex():
-        raise InputError(f"labels must be integers, got {label.dtype}")
-    label = label.to(torch.int64)
-    if label.ndim == 0:
-        label = label.expand(count)
-    if label.shape != (count,):
-        raise InputError(f"{count} seeds need one label or {count} labels, got shape {tuple(label.shape)}")
-    return label
+def first_rows(solution: Solution, count: int) -> Solution:
+    """The solution without the rows that `padded` added."""
+    return replace(solution, **{name: getattr(solution, name)[:count] for name in PER_SAMPLE})
 
 
 def field_breakpoints(velocity: Velocity, schedule: Schedule) -> tuple[float, ...]:

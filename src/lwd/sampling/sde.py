@@ -8,10 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lwd.compute.seeds import padded
 from lwd.errors import InputError, SolveError, nearest
 from lwd.groups import Layout
 from lwd.path import Velocity
-from lwd.sampler import Start, field_breakpoints, flow_field, sample, split_options
+from lwd.sampler import field_breakpoints, first_noise, first_rows, flow_field, sample, split_options
 from lwd.sampling.diffusion import Coefficient, LastStep, coefficients_of
 from lwd.schedule.base import Schedule
 from lwd.solver import Field, Piece, Solution, step_grid
@@ -235,16 +236,15 @@ def sample_sde(
         Solution(z=(4, 2, 1, 1), nfe=50, accepted=50, rejected=0, method='euler-maruyama')
     """
     options, rest = split_options(settings)
-    chosen = sde_settings(**rest)
-    start = Start.of(seeds, labels, layout, options)
+    chosen, count = sde_settings(**rest), len(seeds)
+    rows, label = padded(seeds, labels, options.rows)
+    noise, label = first_noise(rows, layout, options), label.to(options.device)
     last, coefficients = LastStep.parse(chosen.last_step), coefficients_of(chosen.diffusion, layout.names)
-    sde = ReverseSDE(velocity, schedule, layout, start.label, coefficients, last)
+    sde = ReverseSDE(velocity, schedule, layout, label, coefficients, last)
     breakpoints = field_breakpoints(velocity, schedule) if options.breakpoints is None else options.breakpoints
     steps = sde_steps(sde, breakpoints, chosen.method, chosen.steps, chosen.grid)
-    shape = start.noise.shape[1:]
-    return start.without_padding(
-        integrate(sde, start.noise, steps, chosen.method, lambda k: step_noise(start.seeds, k, shape))
-    )
+    solution = integrate(sde, noise, steps, chosen.method, lambda k: step_noise(rows, k, noise.shape[1:]))
+    return first_rows(solution, count)
 
 
 def sde_settings(**settings: Any) -> SDESettings:
