@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import yaml
 from tables import table
@@ -28,6 +29,7 @@ from lwd.evaluation.score import Reference, score
 from lwd.evaluation.settings import EvaluateSettings
 from lwd.images.catalog import open_source
 from lwd.images.pictures import SourcePictures, open_pictures
+from lwd.images.sources import Subset
 from lwd.io.files import write_json
 from lwd.latents.reader import LatentReader
 from lwd.sampling.generator import open_generator
@@ -42,6 +44,8 @@ from lwd.training.train import train
 from lwd.version import __version__
 
 CPU = torch.device("cpu")
+JUDGED = 10_000
+"""Images that the linear classifier is fitted to."""
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 
 
@@ -129,8 +133,9 @@ class Judge:
         self.weights: Any = None
         if images:
             source = open_source(images)
-            rows = extract(SourcePictures(source), self.networks, "cpu", 100).rows["encoder"]
-            self.weights = ridge(rows, torch.as_tensor(source.labels)[: len(rows)])
+            some = Subset(source, np.arange(min(JUDGED, len(source))))
+            rows = extract(SourcePictures(some), self.networks, "cpu", 100).rows["encoder"]
+            self.weights = ridge(rows, torch.as_tensor(np.array(some.labels)))
             test = self.reference.rows["encoder"], torch.as_tensor(open_source(reference).labels)
             print(f"judge: {accuracy(self.weights, *test):.3f} of the reference images recognised", flush=True)
 
