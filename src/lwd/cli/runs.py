@@ -54,8 +54,8 @@ def prepared(arguments: argparse.Namespace, shorts: dict[str, str], weak: bool =
             changes.append(f"{key}={value}")
     config = load_config(preset, changes)
     groups = arguments.groups.split(",") if arguments.groups else None
-    data = open_data(arguments.data, config, groups)
-    return config, data, Devices(config.run.precision, config.run.parallel, arguments.cpu)
+    devices = Devices(config.run.precision, config.run.parallel, arguments.cpu)
+    return config, open_data(arguments.data, config, groups, devices.device), devices
 
 
 def interrupted(step: int | None, main: bool) -> int:

@@ -59,7 +59,7 @@ class Manifest(FileRecord):
     statistics: dict[str, GroupStatistics]
     """Statistics by group, over the latents and their mirrored copies."""
     provenance: dict[str, Any] = Field(default_factory=dict)
-    """Source, encoders and class names; `left_out` lists images that could not be read."""
+    """Source, encoders, class names and the size of images; `left_out` lists images that could not be read."""
 
     what: ClassVar[str] = "a manifest of shards"
 

@@ -91,6 +91,11 @@ class LatentReader:
         """Identifies the data: from the manifest's checksums, or from names and headers if there is no manifest."""
         return self._fingerprint
 
+    @property
+    def feature_width(self) -> int | None:
+        """Channels of the alignment targets; None if they are not read."""
+        return self.shards[0].entries[FEATURES].shape[1] if self.features else None
+
     def gather(self, index: np.ndarray[Any, Any], flip: np.ndarray[Any, Any]) -> Batch:
         """Return the images `index` (b,), mirrored where `flip`; each row is copied once."""
         if len(index) and not 0 <= index.min() <= index.max() < len(self):

@@ -201,7 +201,7 @@ def make_table(name: str, ws: Workspace) -> TableFile:
         rows=rows,
         context=[] if comparable else context,
         curves=_curves(name, ws),
-        unavailable=tables.unavailable(jobs),
+        unavailable=tables.unavailable(jobs, ws.scale.draw.metrics),
         notes=_notes(name, ws, rows),
         source=load_paper().source,
         commands=[job.command for job in jobs if job.words()],
@@ -225,6 +225,9 @@ def _notes(name: str, ws: Workspace, rows: list[TableRow]) -> list[str]:
             "sampling seeds. The schedule is learned once, so its own spread is not part of the errors."
         )
         notes += tables.pairs(rows, figures.main_metric(rows), ws.scale.baseline, ws.scale.main)
+        used, wanted = ws.settings.reference, ws.scale.draw.paper_reference
+        if wanted and Path(used).name != wanted:
+            notes.append(f"The reference is {used}; the paper's is {wanted}.")
     missing = [plan.name for plan in ws.scale.latents if plan.name not in ws.available()]
     if name in ("robustness", "schedules") and missing:
         notes.append(f"Not measured, because no latents were given: {', '.join(missing)}.")

@@ -71,6 +71,21 @@ class ObjectiveSettings(Record):
     """Weight of the feature alignment (REPA)."""
 
 
+class AlignmentSettings(Record):
+    """Where alignment features (REPA) come from: from the shards, or from images while training."""
+
+    encoder: str = ""
+    """Encoder of the features; with features in the shards, the one that `lwd encode --align` should have had."""
+    images: str = ""
+    """Compute the features while training, from the images that were encoded; empty: read them from the shards."""
+    size: CountOrNone | None = None
+    """Crop and scale images to this many pixels (default: as in encoding)."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """Precision of the encoder."""
+    loaders: Count = 8
+    """Threads that read images, in each process."""
+
+
 class OptimizerSettings(Record):
     """AdamW as in the paper's table."""
 
@@ -177,6 +192,7 @@ class Config(Record):
     """Settings by training budget, chosen as PRESET@BUDGET."""
     network: NetworkSettings = NetworkSettings()
     objective: ObjectiveSettings = ObjectiveSettings()
+    alignment: AlignmentSettings = AlignmentSettings()
     optimizer: OptimizerSettings = OptimizerSettings()
     run: RunSettings = RunSettings()
     probe: ProbeSettings = ProbeSettings()
