@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 from torch.testing import assert_close
 
+import lwd
 from lwd.cli import main
 from lwd.errors import InputError
 from lwd.images.catalog import open_source
@@ -92,6 +93,7 @@ def test_training_is_the_same_as_with_stored_features(tmp_path, dtype, tolerance
     train(config(pictures, steps=1), data, tmp_path / "live", cpu())
     train(config(pictures), data, tmp_path / "live", cpu())
     assert losses(tmp_path / "stored").shape == (3, 2)
+    assert lwd.load(tmp_path / "live").provenance["encoders"]["align"] == load_encoder("fashion").identity
     assert_close(losses(tmp_path / "live"), losses(tmp_path / "stored"), atol=0, rtol=tolerance)
 
 

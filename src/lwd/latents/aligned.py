@@ -60,6 +60,7 @@ class AlignedReader(LatentReader):
         self.pool = ThreadPoolExecutor(live.loaders)
         move(live.encoder, live.device)
         self._width = int(self._features(np.zeros(1, np.int64), np.zeros(1, bool)).shape[1])
+        self.encoders = {**self.encoders, "align": live.encoder.identity}
         about = (self._fingerprint, live.encoder.identity, source_digest(live.source), self.pixels, live.bf16)
         self._fingerprint = hashlib.sha256("\n".join(map(str, about)).encode()).hexdigest()[:16]
 

@@ -80,6 +80,12 @@ class Manifest(FileRecord):
         names = self.provenance.get("classes")
         return tuple(map(str, names)) if isinstance(names, list) and len(names) == self.classes else ()
 
+    @property
+    def encoders(self) -> dict[str, str]:
+        """Identities of the encoders and compressors by group; empty if they are not known."""
+        found = self.provenance.get("encoders")
+        return {str(name): str(one) for name, one in found.items()} if isinstance(found, dict) else {}
+
 
 class PartMoments(Record):
     """Count, mean and sum of squared deviations of each channel of a group."""

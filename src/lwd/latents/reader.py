@@ -76,6 +76,7 @@ class LatentReader:
         self.labels = torch.cat([shard.read("labels", shard.bytes()).to(torch.int64) for shard in self.shards])
         self.classes = _classes(self.shards, self.labels, classes or (manifest.classes if manifest else None))
         self.class_names = manifest.class_names if manifest and manifest.classes == self.classes else ()
+        self.encoders = manifest.encoders if manifest else {}
         self.mirrored = have_twins(self.shards, wanted)
         self._fingerprint = _fingerprint(manifest, self.shards, groups)
         self._wanted = (*wanted, *(key + FLIP for key in wanted)) if self.mirrored else wanted

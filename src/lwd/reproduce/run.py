@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from lwd.compute.devices import threads
 from lwd.errors import InputError, nearest
-from lwd.evaluation.score import TITLES
+from lwd.evaluation.score import title
 from lwd.io.clock import Clock
 from lwd.io.files import changes, check_writable, write_bytes
 from lwd.io.jobs import process
@@ -191,7 +191,8 @@ def make_table(name: str, ws: Workspace) -> TableFile:
     measured = dict.fromkeys(key for row in rows for key in row.measured)
     # The metric of the figure comes first.
     ordered_keys = sorted(measured, key=lambda key: key != figures.main_metric(rows))
-    titles = {key: {**TITLES, **curves.TIMES}.get(key, key) for key in ordered_keys}
+    encoder = ws.settings.encoder or ws.scale.draw.encoder
+    titles = {key: curves.TIMES.get(key) or title(key, encoder) for key in ordered_keys}
     return TableFile(
         table=name,
         title=spec.title,
@@ -202,7 +203,7 @@ def make_table(name: str, ws: Workspace) -> TableFile:
         context=[] if comparable else context,
         curves=_curves(name, ws),
         unavailable=tables.unavailable(jobs, ws.scale.draw.metrics),
-        notes=_notes(name, ws, rows),
+        notes=[*_notes(name, ws, rows), *tables.dependent(jobs)],
         source=load_paper().source,
         commands=[job.command for job in jobs if job.words()],
         versions={"lwd": __version__, "torch": torch.__version__},

@@ -114,6 +114,18 @@ def unavailable(jobs: Sequence[Job], metrics: Sequence[str]) -> dict[str, str]:
     return {name: instead if reason == SKIPPED else reason for name, reason in found.items() if name in metrics}
 
 
+def dependent(jobs: Sequence[Job]) -> list[str]:
+    """A note if the encoder of the metrics made the latents of some models."""
+    found = [job for job in jobs if isinstance(job, Evaluated) and job.result.dependent]
+    if not found:
+        return []
+    names = ", ".join(job.samples.name for job in found)
+    return [
+        f"Not independent: the encoder {found[0].settings.encoder} also made the latents of these models, so that its "
+        f"metrics favour what it sees: {names}."
+    ]
+
+
 def with_quoted(rows: Sequence[TableRow], context: Sequence[TableRow]) -> list[TableRow]:
     """The rows, and those of the paper that were not run here."""
     mine = {(steps, *row.paper.items()) for row in rows for steps in (row.steps, None)}

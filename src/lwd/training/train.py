@@ -76,7 +76,7 @@ def train(
         config = with_changes(config, network={"tap": 0})
     about: dict[str, Any] = {"by": "lwd train", "preset": config.name, "data": data.fingerprint}
     about |= {"seed": config.run.seed, "versions": versions(), "schedule": read_provenance(config.schedule)}
-    about |= class_names(data)
+    about |= class_names(data) | encoders_of(data)
     network = options.network or build_network(config, data)
     if init_from is not None:
         about["init_from"] = load_into(network, init_from)
@@ -158,6 +158,12 @@ def class_names(data: Latents) -> dict[str, list[str]]:
     """Return the names of the classes for the provenance of a checkpoint, if the data have them."""
     names = getattr(data, "class_names", ())
     return {"classes": list(names)} if names else {}
+
+
+def encoders_of(data: Latents) -> dict[str, dict[str, str]]:
+    """Return what made the latents, if the data know it: metrics of the same encoder are not independent."""
+    found = getattr(data, "encoders", {})
+    return {"encoders": dict(found)} if found else {}
 
 
 def versions() -> dict[str, str]:
