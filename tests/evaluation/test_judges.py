@@ -1,4 +1,4 @@
-"""What judges the samples: an encoder that made the latents is not independent; scores are named for their classifier."""
+"""Judges of samples: one that made the latents is not independent; a score is named for its classifier."""
 
 import hashlib
 import io

@@ -61,6 +61,8 @@ class AlignedReader(LatentReader):
         move(live.encoder, live.device)
         self._width = int(self._features(np.zeros(1, np.int64), np.zeros(1, bool)).shape[1])
         self.encoders = {**self.encoders, "align": live.encoder.identity}
+        self.shards_fingerprint = self._fingerprint
+        """Of the latents without the features."""
         about = (self._fingerprint, live.encoder.identity, source_digest(live.source), self.pixels, live.bf16)
         self._fingerprint = hashlib.sha256("\n".join(map(str, about)).encode()).hexdigest()[:16]
 

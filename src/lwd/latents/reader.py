@@ -224,6 +224,14 @@ def _classes(shards: Sequence[Shard], labels: Tensor, classes: int | None) -> in
     return classes
 
 
+def fingerprint_of(directory: str | os.PathLike[str], groups: Sequence[str] = ()) -> str:
+    """The fingerprint of a reader of this directory, from its manifest alone if it has one."""
+    manifest = read_manifest(directory)
+    if manifest is None or not manifest.shards:
+        return LatentReader(directory, groups or None).fingerprint
+    return _fingerprint(manifest, (), groups or manifest_layout(manifest).names)
+
+
 def _fingerprint(manifest: Manifest | None, shards: Sequence[Shard], groups: Sequence[str]) -> str:
     lines = [f"{line.file} {line.sha256}" for line in manifest.shards] if manifest else []
     lines = lines or [f"{shard.path.name} {shard.entries}" for shard in shards]

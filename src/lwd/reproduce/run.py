@@ -153,7 +153,12 @@ def _keep(ws: Workspace) -> None:
     check_writable(ws.out)
     given = {name: str(place) for name, place in ws.given.items()}
     mine = ReproductionFile(
-        scale=ws.scale.to_dict(), latents=given, decoder=s.decoder, reference=s.reference, encoder=s.encoder
+        scale=ws.scale.to_dict(),
+        latents=given,
+        decoder=s.decoder,
+        reference=s.reference,
+        encoder=s.encoder,
+        repeat_probe=s.repeat_probe,
     )
     if path.exists():
         try:
@@ -223,7 +228,7 @@ def _notes(name: str, ws: Workspace, rows: list[TableRow]) -> list[str]:
     if name in ("unguided", "robustness", "autoguidance"):
         notes.append(
             f"{ws.scale.draw.count:,} samples per row; all models of a seed have the same data order, noise and "
-            "sampling seeds. The schedule is learned once, so its own spread is not part of the errors."
+            f"sampling seeds. {_probes(ws)}"
         )
         notes += tables.pairs(rows, figures.main_metric(rows), ws.scale.baseline, ws.scale.main)
         used, wanted = ws.settings.reference, ws.scale.draw.paper_reference
@@ -235,6 +240,12 @@ def _notes(name: str, ws: Workspace, rows: list[TableRow]) -> list[str]:
     if ws.scale.name == "tiny":
         notes.append("A test of the machinery: the networks are hardly trained.")
     return notes
+
+
+def _probes(ws: Workspace) -> str:
+    if ws.settings.repeat_probe:
+        return "The schedule is learned anew for each seed: its spread is part of the errors."
+    return "The schedule is learned once, so its own spread is not part of the errors."
 
 
 def describe_plan(

@@ -312,7 +312,8 @@ class Trainer:
         if found is not None:
             snapshot.check_same_run(found, self.config, self._about(), self.probe is not None)
         if self.devices.main:
-            record = RunFile(config=self.config.to_dict(), data=self.data.fingerprint)
+            alone = getattr(self.data, "shards_fingerprint", "")
+            record = RunFile(config=self.config.to_dict(), data=self.data.fingerprint, latents=alone)
             write_json(self.out / "run.json", record.to_dict())
         if found is None:
             self.journal.rewind(-1)
