@@ -9,6 +9,7 @@ from lwd.errors import InputError
 from lwd.evaluation.evaluate import RESULT, evaluate, networks_for
 from lwd.evaluation.formats import EvaluationFile
 from lwd.evaluation.settings import EvaluateSettings
+from lwd.images.pictures import open_pictures
 from lwd.io.files import changes, model_digest
 from lwd.models.lightningdit import LightningDiTConfig
 from lwd.objective import FlowObjective
@@ -103,15 +104,8 @@ class Sweep(RunJob):
     def run(self, advance: Advance) -> None:
         share, steps = 1 / len(self.lambdas), self.config.probe.steps
         options = self.place.options(advance, steps)
-        _, finished = sweep(
-            self.config,
-            self.data,
-            self.out,
-            self.lambdas,
-            options,
-            lambda _: self.place.options(advance, steps, share).on_step,
-        )
-        _check_finished(finished)
+        each = lambda _: self.place.options(advance, steps, share).on_step  # noqa: E731
+        _check_finished(sweep(self.config, self.data, self.out, self.lambdas, options, each)[1])
 
     def words(self) -> list[str]:
         return self.line("sweep", "--kinetic", ",".join(f"{kinetic:g}" for kinetic in self.lambdas))
@@ -321,6 +315,10 @@ class Evaluated(Job):
     def check(self) -> None:
         if not self.reference:
             raise InputError("the metrics need a reference: ADM's .npz, or a folder of images", argument="reference")
+        try:
+            open_pictures(self.reference, self.settings.size)
+        except InputError as error:
+            raise InputError(str(error), argument="reference") from error
         networks_for(self.settings, choose_device(self.place.device))
 
     def run(self, advance: Advance) -> None:

@@ -219,6 +219,12 @@ def weak_partner(preset: str) -> str:
     if not partner:
         known = [name for name in preset_names() if load_config(name).sampling.guide]
         raise InputError(f"the preset {preset!r} has no weak partner; {nearest(preset, known)}", argument="weak")
+    try:
+        load_config(partner)
+    except InputError as error:
+        raise InputError(
+            f"the preset {preset!r} names the guide {partner!r}, but {error}", argument="preset"
+        ) from error
     return partner
 
 
