@@ -76,7 +76,7 @@ def test_an_encoder_that_made_the_latents_is_reported(tmp_path):
     identity = load_judge().identity
     for name, encoders in (("same", {"semantic": identity, "texture": "ae"}), ("other", {"semantic": "else"})):
         point = replace(pipe.checkpoint, provenance={"encoders": encoders})
-        settings = SampleSettings(count=12, solver="euler", steps=1, batch=12, threads=1, kinds=("npz",))
+        settings = SampleSettings(count=12, solver="euler", steps=3, batch=12, threads=1, kinds=("npz",))
         generate(Generator(lwd.LWDPipeline(point, pipe.autoencoder), settings), tmp_path / name)
         scores, path = evaluate(tmp_path / name, pictures(tmp_path / "b.npz")[0], FASHION)
         found = EvaluationFile.read(path)

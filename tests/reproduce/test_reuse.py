@@ -124,7 +124,7 @@ def test_the_table_says_whether_the_probe_is_repeated(out):
     plain = describe_plan("unguided", "out", ReproduceSettings(seeds=(0, 1)), ONE)
     assert plain.count("lwd probe") == 1
     assert any("learned once" in note for note in TableFile.read(out / "unguided.json").notes)
-    with pytest.raises(lwd.InputError, match="repeat_probe"):
+    with pytest.raises(lwd.InputError, match="repeat-probe"):
         run(out, repeat_probe=True)
     old = json.loads((out / "reproduce.json").read_text())
     del old["repeat_probe"]

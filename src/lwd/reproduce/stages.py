@@ -17,7 +17,7 @@ from lwd.probing.joint import SCHEDULE, probe, probe_config
 from lwd.probing.surface import surface_probe, surface_settings
 from lwd.probing.sweep import SWEEP, sweep
 from lwd.report.surfaces import rule_of, write_path
-from lwd.representations.texture import locate_autoencoder
+from lwd.representations.texture import TextureAutoencoder
 from lwd.reproduce.cost import DOPRI5_NFE, Cost, forward_operations, sampling_cost, training_cost
 from lwd.reproduce.jobs import Advance, Job, check_settings, config_of, has_other_data, is_older, setting_words
 from lwd.sampling.formats import SamplesFile
@@ -244,8 +244,10 @@ class Drawn(Job):
     def check(self) -> None:
         if not self.decoder:
             raise InputError("the samples need a texture autoencoder to decode them", argument="decoder")
-        if not self.made and not (locate_autoencoder(self.decoder) / "config.json").is_file():
-            raise InputError(f"{self.decoder} is not a texture autoencoder (no config.json)", argument="decoder")
+        try:  # now: after the training it would be late
+            _ = self.made or TextureAutoencoder.load(self.decoder)
+        except InputError as error:
+            raise InputError(f"{self.decoder} is not a texture autoencoder: {error}", argument="decoder") from error
 
     def run(self, advance: Advance) -> None:
         generator = open_generator(self.model, self.settings, self.guide, self.decoder, self.place.device)
