@@ -94,7 +94,9 @@ BAD = {
     "recipe with another count": ("sample --recipe sfd-xl-800-unguided --count 0 --out out", ("count", 0)),
     "published name": ("fetch sfd-xll", ("sfd-xll", "sfd-xl")),
     "copy that is not there": ("fetch sfd-xl --from none", "none"),
-    "copy with a missing file": ("fetch sfd-xl --from images", ("images", "model_weights/sfd_xl/checkpoints/4000000.pt")),
+    "copy with a missing file": (
+        "fetch sfd-xl --from images", ("images", "model_weights/sfd_xl/checkpoints/4000000.pt"),
+    ),
     "copy with a revision": ("fetch sfd-xl --from images --revision v1", "--revision"),
     "weak model of an unknown guide": (
         "train latents --preset guided.yaml --weak --schedule offset:0.3 --cpu --out out", ("guided.yaml", "nobody"),
