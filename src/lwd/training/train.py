@@ -93,7 +93,15 @@ def open_data(
     """
     if not isinstance(data, str | os.PathLike):
         return data
-    groups = groups or config.groups or None
+    reader = _open_shards(data, config, groups or config.groups or None, device)
+    if not config.run.labels:
+        reader.ignore_labels()
+    return reader
+
+
+def _open_shards(
+    data: str | os.PathLike[str], config: Config, groups: Sequence[str] | None, device: torch.device | str
+) -> LatentReader:
     if config.objective.align and config.alignment.images:
         return AlignedReader(data, live_features(config.alignment, device), groups)
     try:
@@ -130,7 +138,11 @@ def build_network(config: Config, data: Latents) -> LightningDiT:
 def network_config(config: Config, layout: Layout, **shape: Any) -> LightningDiTConfig:
     """Return the architecture of the configured network; shape: classes, grid and features of the data."""
     n = config.network
-    shape |= {"null_row": config.run.label_drop > 0, "tap": n.tap, "projector_width": n.projector_width}
+    shape |= {
+        "null_row": config.run.labels and config.run.label_drop > 0,
+        "tap": n.tap,
+        "projector_width": n.projector_width,
+    }
     if n.size:
         return LightningDiTConfig.of(n.size, layout, **shape)
     return LightningDiTConfig(layout, n.depth, n.width, n.heads, patch=n.patch, **shape)
