@@ -72,9 +72,8 @@ class Processes:
         weights = [weight for weight in model.parameters() if weight.requires_grad]
         flat = torch.cat([(torch.zeros_like(w) if w.grad is None else w.grad).flatten() for w in weights])
         dist.all_reduce(flat)
-        for weight, part in zip(
-            weights, (flat / self.world).split_with_sizes([w.numel() for w in weights]), strict=True
-        ):
+        parts = (flat / self.world).split_with_sizes([weight.numel() for weight in weights])
+        for weight, part in zip(weights, parts, strict=True):
             weight.grad = part.view_as(weight)
 
     def mean(self, value: float) -> float:
