@@ -113,6 +113,16 @@ def test_latents_that_are_elsewhere_are_not_missed(out):
     assert (out / "unguided.md").is_file()
 
 
+def test_features_from_images_are_passed_on():
+    """Oracle: the plan: every training with alignment, and no other."""
+    settings = ReproduceSettings(scale="imagenet256", align_images="imagenet/train")
+    lines = describe_plan("unguided", "out", settings).splitlines()
+    trains = [line for line in lines if line.startswith("lwd train")]
+    found = {line.split("--preset ")[1].split()[0]: "alignment.images=imagenet/train" in line for line in trains}
+    wanted = {"lightningdit-xl": False, "lightningdit-xl-repa": True, "sync-xl": True, "sfd-xl": True, "lwd-xl": True}
+    assert found == wanted
+
+
 def test_the_table_says_whether_the_probe_is_repeated(out):
     """Oracle: seed 0 has the probe of the preset, seed 1 its own; the choice is part of the directory."""
     plan = describe_plan("unguided", "out", ReproduceSettings(seeds=(0, 1), repeat_probe=True), ONE)

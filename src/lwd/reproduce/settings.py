@@ -25,6 +25,8 @@ class ReproduceSettings(Record):
     """Also learn the schedule anew for each seed (default: once for all)."""
     latents: dict[str, str] = Field(default_factory=dict)
     """Directories of shards by semantic latent; `main` is that of the main experiments."""
+    align_images: str = ""
+    """Images that the latents were encoded from, for alignment features (default: read them from the shards)."""
     decoder: str = ""
     """Texture autoencoder that decodes the samples (default: the scale's own, if it has one)."""
     reference: str = ""

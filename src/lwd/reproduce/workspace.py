@@ -136,6 +136,8 @@ class Workspace:
 
     def _train(self, name: str, preset: str, changes: tuple[str, ...], seed: int, under: tuple[str, str]) -> Train:
         schedule, latent = under
+        if self.settings.align_images and config_of(preset, changes).objective.align:
+            changes = (*changes, f"alignment.images={self.settings.align_images}")
         kinetic = self.scale.kinetic if latent == self.main else self.scale.common_kinetic
         needs: tuple[Job, ...] = (self.latents(latent),)
         if not schedule:
