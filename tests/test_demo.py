@@ -100,7 +100,7 @@ def test_every_stage_ends_in_the_report(whole):
         assert 0 <= row["cells"]["seen"]["value"] <= 1
     assert {r["name"] for r in found["table"]["rows"]} >= {"synchronous", "offset 0.3, guided", "learned"}
     assert len(found["trajectory"]["runs"]) == 6
-    assert found["findings"] == lines[-5:]
+    assert found["findings"] == lines[-7:]
     assert any("Fashion-MNIST" in encoder["text"] for encoder in found["encoders"])
     assert any("ImageNet" in encoder["text"] for encoder in found["encoders"])
 

@@ -1,4 +1,4 @@
-"""The results of the demo, and a summary of them in five lines."""
+"""The results of the demo, and a summary of them in a few lines."""
 
 import shlex
 import sys
@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from lwd.demo.plan import NAMES, Plan, samples_folder
+from lwd.demo.study import study_line
 from lwd.io.files import read_json
 from lwd.objective import FlowObjective
 from lwd.representations.judge import FashionJudge, seen_classes
@@ -66,7 +67,7 @@ class Results:
 
 
 def findings(found: Results) -> list[str]:
-    """Summarise the results in five lines; a difference counts only if it exceeds twice its standard error."""
+    """Summarise the results, what the schedule is worth first; a difference counts from twice its standard error on."""
     plan, path = found.plan, found.path
     collapse = path["threshold"]
     below = "none of them collapses" if collapse is None else f"below {collapse:.3g} the curve collapses"
@@ -77,6 +78,8 @@ def findings(found: Results) -> list[str]:
     shown = ", ".join(f"{name} {m['value']:.2f} ± {m['error']:.2f}" for name, m in plain.items())
     guided = fd["learned", "guided"]
     return [
+        _effect(plain),
+        study_line(),
         f"One probe of {plan.probe_steps} steps gave the best schedule for {len(path['points'])} lambdas: {below}.",
         f"For {plan.steps} steps it chose lambda {path['chosen']:.3g}: texture is at {middle:.2f} when semantic is at "
         f"0.50. The flow loss is {flows['learned']:.4f}, against {flows['synchronous']:.4f} with one clock and "
@@ -87,6 +90,17 @@ def findings(found: Results) -> list[str]:
         f"AutoGuidance with scale {plan.guidance:g} (weak model: the probe's network) changes the distance of the "
         f"learned schedule from {plain['learned']['value']:.2f} to {guided['value']:.2f} ± {guided['error']:.2f}.",
     ]
+
+
+def _effect(plain: Mapping[str, Mapping[str, float]]) -> str:
+    """The learned schedule against one clock, as a ratio of Fréchet distances with its standard error."""
+    learned, base = plain["learned"], plain["synchronous"]
+    ratio = learned["value"] / base["value"]
+    error = ratio * ((learned["error"] / learned["value"]) ** 2 + (base["error"] / base["value"]) ** 2) ** 0.5
+    return (
+        f"What the schedule is worth: in this run the learned schedule has {ratio:.2f} ± {error:.2f} of the Fréchet "
+        "distance of one clock (one short training each)."
+    )
 
 
 def _verdict(plain: Mapping[str, Mapping[str, float]]) -> str:
