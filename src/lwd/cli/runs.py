@@ -55,7 +55,8 @@ def prepared(arguments: argparse.Namespace, shorts: dict[str, str], weak: bool =
     config = load_config(preset, changes)
     groups = arguments.groups.split(",") if arguments.groups else None
     data = open_data(arguments.data, config, groups)
-    return config, data, Devices(config.run.precision, config.run.parallel, arguments.cpu)
+    run = config.run
+    return config, data, Devices(run.precision, run.parallel, arguments.cpu, run.timeout)
 
 
 def interrupted(step: int | None, main: bool) -> int:

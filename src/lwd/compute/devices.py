@@ -1,11 +1,15 @@
 """Choice of the device and of the number of threads."""
 
 import os
+import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 import torch
 
+from lwd.compute import spin
 from lwd.errors import InputError
 
 
@@ -36,3 +40,14 @@ def threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@cache
+def warn_about_spinning() -> None:
+    """Warn, once, if torch was loaded before lwd and its idle threads spin: next to a busy process that is slow."""
+    if spin.LATE and sys.platform == "linux" and torch.get_num_threads() > 1:
+        warnings.warn(
+            "torch was imported before lwd, so its idle threads spin: if another process is busy, small networks train "
+            f"up to ten times slower; import lwd first, or set {spin.NAME}={spin.COUNT} before Python starts",
+            stacklevel=2,
+        )

@@ -57,15 +57,17 @@ def check_destination(path: str | os.PathLike[str], replace: bool = False) -> Pa
 
 
 @contextmanager
-def atomic_directory(path: str | os.PathLike[str], replace: bool = False) -> Iterator[Path]:
+def atomic_directory(path: str | os.PathLike[str], replace: bool = False, prepared: str = "") -> Iterator[Path]:
     """Yield a directory that appears at `path` only if the block succeeds; an old one stays until then.
 
     replace: allow replacing an old directory that contains a config.json; no other directory is ever replaced.
+    prepared: name of an existing directory beside `path` to fill, which other processes may fill as well.
     """
     path = check_destination(path, replace)
     temporary, old = (path.parent / f".{path.name}.{secrets.token_hex(6)}" for _ in range(2))
+    temporary = path.parent / prepared if prepared else temporary
     try:
-        temporary.mkdir(parents=True)
+        temporary.mkdir(parents=True, exist_ok=bool(prepared))
         yield temporary
         if replace and path.exists():
             os.replace(path, old)

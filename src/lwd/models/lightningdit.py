@@ -1,9 +1,8 @@
 """LightningDiT with one clock per group: the paper's network, and its single-clock and DiT-style variants."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from functools import cache
 from typing import Any
 
 import torch
@@ -125,12 +124,12 @@ class LightningDiTConfig:
 class LightningDiT(nn.Module):
     """Velocity of the composite latent: `model(z, times, label)`; zero at initialisation (adaLN-zero).
 
-    checkpoint: recompute blocks in the backward pass to save memory. compile: use torch.compile.
+    checkpoint: recompute blocks in the backward pass to save memory. compile: compile the blocks.
     """
 
     def __init__(self, config: LightningDiTConfig, checkpoint: bool = False, compile: bool = False) -> None:
         super().__init__()
-        self.config, self.checkpoint, self.compiled = config, checkpoint, compile
+        self.config, self.checkpoint = config, checkpoint
         c = config
         self.x_embedder = PatchEmbedder(c.layout.channels, c.patch, c.width)
         self.clocks = nn.ModuleDict(
@@ -139,6 +138,8 @@ class LightningDiT(nn.Module):
         self.y_embedder = LabelEmbedder(c.classes + c.null_row, c.width)
         block = (c.width, c.heads, c.mlp_width, c.norm, c.mlp, c.qk_norm, c.shift)
         self.blocks = nn.ModuleList(Block(*block) for _ in range(c.depth))
+        for built in self.blocks:
+            built.compiled = compile
         out = c.patch**2 * c.layout.channels * (2 if c.learned_sigma else 1)
         self.final_layer = FinalLayer(c.width, out, c.norm)
         self.repa_projector = _projector(c) if c.tap else None
@@ -176,9 +177,7 @@ class LightningDiT(nn.Module):
         return velocity, self.repa_projector(tokens).transpose(1, 2).unflatten(2, (rows, columns))
 
     def _run(self, z: Tensor, times: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
-        # Compile the function, not a bound method: a deep copy (such as an EMA) must use its own weights.
-        run = compiled_run() if self.compiled else LightningDiT.run
-        return run(self, z.to(self.x_embedder.proj.weight.dtype), times, label, *self.tables(z))
+        return self.run(z.to(self.x_embedder.proj.weight.dtype), times, label, *self.tables(z))
 
     def run(
         self, z: Tensor, times: Tensor, label: Tensor, positions: Tensor, rotary: tuple[Tensor, Tensor] | None
@@ -256,12 +255,6 @@ class LightningDiT(nn.Module):
             raise InputError(f"labels must be integers, got {label.dtype}")
         if label.device.type == "cpu" and ((label < 0) | (label >= rows)).any():  # on a GPU this would synchronise
             raise InputError(f"labels must be in 0..{rows - 1}, got {label.min()} to {label.max()}")
-
-
-@cache
-def compiled_run() -> Callable[..., tuple[Tensor, Tensor]]:
-    """Return the compiled forward pass, shared by all networks."""
-    return torch.compile(LightningDiT.run)
 
 
 def clock_key(group: str) -> str:

@@ -33,6 +33,17 @@ class Knotted(Schedule):
         return torch.tensor(tau, dtype=torch.float64), torch.tensor(times, dtype=torch.float64).T.contiguous()
 
     @cached_property
+    def _copies(self) -> dict[torch.device, tuple[Tensor, Tensor]]:
+        return {}
+
+    def _table_on(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """The table on a device, copied once: a copy in every step of a training would wait for the device."""
+        if device not in self._copies:
+            tau, times = self._table
+            self._copies[device] = (tau.to(device), times.to(device))
+        return self._copies[device]
+
+    @cached_property
     def breakpoints(self) -> tuple[float, ...]:
         tau, times = self._table
         slopes = times.diff(dim=0) / tau.diff()[:, None]
@@ -49,7 +60,7 @@ class Knotted(Schedule):
 
     def _piece(self, tau: Tensor | float) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         tau = as_time(tau)
-        knots, times = (table.to(tau.device) for table in self._table)
+        knots, times = self._table_on(tau.device)
         # right=True: a knot belongs to the piece that starts there, so rates are right-continuous.
         i = torch.searchsorted(knots[1:-1].contiguous(), tau.detach().contiguous(), right=True)
         return knots[i], knots[i + 1], times[i], times[i + 1], tau

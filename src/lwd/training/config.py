@@ -51,7 +51,7 @@ class NetworkSettings(Record):
     recompute: bool = False
     """Recompute blocks in the backward pass: less memory, a third more time."""
     compile: bool = False
-    """Compile the network with torch.compile."""
+    """Compile the blocks of the network with torch.compile."""
 
 
 class ObjectiveSettings(Record):
@@ -113,12 +113,16 @@ class RunSettings(Record):
     """Mirror half of the images, if the shards have mirrored latents."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """auto: bf16 autocast on a GPU, fp32 on a CPU."""
-    parallel: Literal["ddp", "fsdp2"] = "ddp"
-    """Data parallelism with several processes."""
+    parallel: Literal["ddp", "fsdp2", "hsdp"] = "ddp"
+    """Data parallelism with several processes; hsdp shards within a node and copies between nodes."""
+    timeout: Positive = 10.0
+    """Minutes after which a step fails in which another process hangs or died."""
     log_every: Count = 50
     """Steps between lines of metrics."""
     save_every: Count = 2000
     """Steps between checkpoints."""
+    save_minutes: NotNegative = 30.0
+    """Minutes between checkpoints, in addition to save_every; 0 = by steps only."""
     keep_last: Count = 3
     """Number of latest checkpoints to keep."""
     keep_every: CountOrNone = 0
