@@ -7,13 +7,14 @@ OUT    ?= runs/demo
 # A test file runs in one process, with one thread: two processes fill two cores.
 TESTS  := $(BIN)/python -m pytest -n 2 --dist loadfile
 
-.PHONY: demo test test-all lint bench clean help
+.PHONY: demo test test-all test-gpu lint bench clean help
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo      from the embedded images to a report in about five minutes ($(OUT)/report.html)"
 	@echo "make test      lint and the fast tests"
 	@echo "make test-all  lint, all tests (the report's in chromium, if there is one), all benchmarks at their kept sizes"
+	@echo "make test-gpu  50 steps of lwd-xl on this machine's GPU, a resumption and samples, beside what lwd plan says"
 	@echo "make lint      ruff and mypy"
 	@echo "make bench     the scripts in benchmarks/"
 	@echo "make clean     remove .venv and caches"
@@ -27,6 +28,10 @@ test: lint
 test-all: lint $(VENV)/.ready-browser
 	$(TESTS)
 	$(MAKE) bench
+
+# CUDA builds of torch: make test-gpu after installing one into .venv, if pip chose another.
+test-gpu: $(VENV)/.ready-dev
+	$(BIN)/python -m pytest -s tests/gpu
 
 lint: $(VENV)/.ready-dev
 	$(BIN)/ruff check .

@@ -28,5 +28,5 @@ def interpolate(data: Tensor, noise: Tensor, times: Tensor, layout: Layout) -> t
         raise InputError(f"noise has shape {tuple(noise.shape)}, data {tuple(data.shape)}; they must be equal")
     if len(times) != len(data):
         raise InputError(f"times has {len(times)} rows for a batch of {len(data)}")
-    t = layout.expand(times, data.ndim).to(data.dtype)
+    t = layout.expand(times.to(data.dtype), data.ndim)  # a few numbers in float64, not one per channel
     return torch.lerp(noise, data, t), data - noise

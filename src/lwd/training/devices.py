@@ -22,7 +22,7 @@ BUCKET_MB = 25
 
 
 class Devices:
-    """The processes of a run. Accelerate detects the launcher and device and sets the precision.
+    """The processes of a run. Accelerate detects the launcher and the device.
 
     timeout: minutes after which a collective of a training step fails, because another process hangs or died.
     """
@@ -40,12 +40,13 @@ class Devices:
         # A CUDA build of torch names an accelerator even if the machine has none.
         found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
         cpu = cpu or found is None or found.type == "mps"  # mps has no float64, which times and rho need
-        mixed = {"auto": "no" if cpu else "bf16", "fp32": "no", "bf16": "bf16"}[precision]
+        self.bf16 = precision == "bf16" or (precision == "auto" and not cpu)
         short = InitProcessGroupKwargs(timeout=timedelta(minutes=timeout))
-        self.accelerator = Accelerator(mixed_precision=mixed, cpu=cpu, kwargs_handlers=[short])
+        # The precision is ours: accelerate allows only one in the lifetime of a process.
+        self.accelerator = Accelerator(mixed_precision="no", cpu=cpu, kwargs_handlers=[short])
         self.rank, self.world = self.accelerator.process_index, self.accelerator.num_processes
         self.device: torch.device = self.accelerator.device
-        self.main, self.bf16 = self.rank == 0, mixed == "bf16"
+        self.main = self.rank == 0
         # Two groups on the CPU: a save in the background must not mix with what the main threads exchange.
         self.patient, self.savers = (_patient_group() if self.world > 1 else None for _ in range(2))
         self.mesh = self._mesh()
@@ -111,7 +112,7 @@ class Devices:
         return network
 
     def autocast(self) -> AbstractContextManager[Any]:
-        return self.accelerator.autocast()
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16)
 
     def partial(self, wrapped: nn.Module, last: bool) -> AbstractContextManager[Any]:
         """Synchronise gradients only for the last part of an accumulated batch."""

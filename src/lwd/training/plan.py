@@ -109,7 +109,7 @@ def _state(network: LightningDiTConfig, count: int, parallel: str, gpus: int) ->
     """Bytes of a GPU that do not depend on the batch."""
     if parallel == "ddp":
         return float((STATE + CAST) * count)
-    block = (parameters(replace(network, depth=2)) - parameters(replace(network, depth=1))) if network.depth > 1 else 0
+    block = parameters(replace(network, depth=network.depth + 1)) - count
     root = count - network.depth * block
     # Two blocks gathered in bf16, the gradient of one before it is reduced (float32), and the ends in both.
     return STATE * count / gpus + 2 * CAST * block + 2 * 4 * block + (4 + CAST + 4) * root
@@ -145,7 +145,7 @@ def describe(p: Plan) -> str:
         f"{'parallel':<9}{'recompute':<11}{'accumulate':<12}{'images':<8}{'state':>9}{'activations':>13}{'total':>9}"
         f"{'hours':>8}",
     ]
-    lines += [_row(way, s) for way in p.ways]
+    lines += [_row(way) for way in p.ways]
     best = p.best
     if best is None:
         return "\n".join([*lines, "", f"does not fit {s.gpus} GPUs of {s.memory:g} GB; use more GPUs"])
@@ -156,7 +156,7 @@ def describe(p: Plan) -> str:
     return "\n".join([*lines, "", f"recommended: {text}"])
 
 
-def _row(way: Way, s: PlanSettings) -> str:
+def _row(way: Way) -> str:
     fits = str(way.accumulate) if way.accumulate else "does not fit"
     again = "yes" if way.recompute else "no"
     gigabytes = f"{way.state / GB:>6.1f} GB{way.activations / GB:>10.1f} GB{way.total / GB:>6.1f} GB"
