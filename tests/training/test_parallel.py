@@ -2,12 +2,16 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+import torch
 from parallel_worker import BLOCKS, WithFeatures, losses
+from safetensors.torch import load_file
 
 from lwd.training.devices import Devices
 from lwd.training.journal import read_metrics
@@ -17,6 +21,7 @@ from train_data import images
 HERE = Path(__file__).parent
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone")
+LAST = "checkpoints/00000004/model.safetensors"
 BOTH = pytest.mark.parametrize("parallel", ["ddp", "fsdp2"])
 pytestmark = pytest.mark.slow
 
@@ -27,15 +32,18 @@ def found(tmp_path_factory):
     command = [*TORCHRUN, "--nproc-per-node=2", str(HERE / "parallel_worker.py"), str(out)]
     done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads((out / "found.json").read_text())
+    return json.loads((out / "found.json").read_text()) | {"out": out}
 
 
 @BOTH
 def test_clip_recompute_and_alignment_on_two_processes(found, parallel, tmp_path):
-    """Oracle: one process, losses within 1e-5."""
+    """Oracle: one process; losses within 1e-5, averaged weights within 1e-6."""
     changes = {"network": {"tap": 1, "recompute": True}, "objective": {"align": 0.5}, "optimizer": {"clip": 0.05}}
     alone = losses(tmp_path, Devices("fp32", cpu=True), WithFeatures(images()), **changes)
     assert found[parallel]["clip, recompute, REPA"] == pytest.approx(alone, rel=1e-5)
+    here, there = (load_file(run / LAST) for run in (tmp_path, found["out"] / parallel / "all"))
+    for name, weight in here.items():
+        torch.testing.assert_close(there[name], weight, atol=1e-6, rtol=0)
 
 
 @BOTH

@@ -18,7 +18,10 @@ from lwd.training.formats import RunFile
 from lwd.training.journal import METRICS, read_metrics
 from lwd.training.state import candidates
 
-HIDDEN = ("step", "steps", "skipped", "lr", "steps per second", "gradient norm")
+HIDDEN = (
+    *("step", "steps", "skipped", "lr", "steps per second", "gradient norm"),
+    *("data wait", "peak memory", "MFU", "spike"),
+)
 
 
 def plot_probe(schedule: Schedule, history: tuple[list[int], Tensor], run: Path, verdict: str) -> Figure:

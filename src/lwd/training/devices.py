@@ -150,8 +150,8 @@ class Devices:
 
     def norm(self, gradients: Sequence[Tensor]) -> Tensor:
         """Total norm of gradients in float32, equal on all processes; one collective if they are sharded."""
-        norms = torch._foreach_norm([local(gradient) for gradient in gradients], 2, torch.float32)
-        total = torch.linalg.vector_norm(torch.stack(list(norms)))
+        norms = torch._foreach_norm([local(gradient) for gradient in gradients], 2)
+        total = torch.linalg.vector_norm(torch.stack([norm.float() for norm in norms]))
         if self.mesh is None:
             return total
         square = total.square()

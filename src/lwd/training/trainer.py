@@ -347,4 +347,5 @@ class Trainer:
         self.journal.rewind(self.step)
         self.spikes = Spikes(self.journal.losses()[-WINDOW:])
         self.meter.start(self.step)
+        self.watch.start(self.step)
         self.averages = Averages.of(found.state.averages, self.devices)

@@ -31,8 +31,12 @@ class Watch:
     def __init__(self, devices: Devices, minutes: float) -> None:
         self.devices, self.minutes = devices, minutes
         self.every_step = devices.world == 1 and devices.device.type == "cpu"  # where it costs nothing
-        self.next, self.looked = 0, (0, time.monotonic())
+        self.start(0)
         self.saved()
+
+    def start(self, step: int) -> None:
+        """Look up at the next step: a run starts here, or returned here."""
+        self.next, self.looked = step, (step, time.monotonic())
 
     def saved(self) -> None:
         """Restart the clock of saves."""
