@@ -1,11 +1,11 @@
 """What a training step does, seen from outside: waits for the device, dtypes, collectives, weights alive."""
 
-import gc
 import traceback
 from collections import Counter
 
 import torch
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -60,12 +60,22 @@ def collectives(kinds):
     return dict(names)
 
 
-def weight_bytes(shapes):
-    """Bytes of all tensors alive that have one of these shapes and own memory."""
-    seen = {}
-    for thing in gc.get_objects():
-        if isinstance(thing, Tensor) and type(thing).__name__ != "DTensor" and tuple(thing.shape) in shapes:
-            storage = thing.untyped_storage()
-            if storage.nbytes():
-                seen[storage.data_ptr()] = thing.numel() * thing.element_size()
-    return sum(seen.values())
+class Copies(TorchDispatchMode):
+    """Storages of bf16 tensors with as many values as a weight: gathered shards, and copies that autocast makes."""
+
+    def __init__(self, sizes):
+        super().__init__()
+        self.sizes, self.found = sizes, {}
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for x in tree_leaves(result):
+            if isinstance(x, Tensor) and x.dtype == torch.bfloat16 and x.numel() in self.sizes:
+                storage = x.untyped_storage()
+                self.found[storage._cdata] = StorageWeakRef(storage)
+        return result
+
+    def bytes(self):
+        """Bytes that are alive now; FSDP2 keeps its buffers and empties them."""
+        storages = [torch.UntypedStorage._new_with_weak_ptr(reference.cdata) for reference in self.found.values()]
+        return sum(storage.nbytes() for storage in storages if storage is not None)

@@ -20,7 +20,7 @@ MACHINES = {"8 x H100 80 GB": (8, 80.0, 989.0), "8 x A100 40 GB": (8, 40.0, 312.
 
 def render(text: str) -> str:
     """The page with every table made anew."""
-    return BLOCK.sub(lambda m: f"{m[1]}{TABLES[m[2]]()}\n{m[4]}", text)
+    return BLOCK.sub(lambda m: f"{m[1]}{TABLES[m[2]]()}\n{m[3]}", text)
 
 
 @cache
@@ -40,10 +40,8 @@ def memory() -> str:
         p = planned(preset)
         state = {way.parallel: way.state for way in p.ways}
         images = " and ".join(f"{p.activations[again] / 2**20:.0f}" for again in (False, True))
-        lines.append(
-            f"| `{preset}` | {p.parameters:,} | {state['ddp'] / GB:.1f} GB | {state['fsdp2'] / GB:.1f} GB | {images} MiB "
-            f"| {p.checkpoint / GB:.1f} GB |"
-        )
+        sizes = " | ".join(f"{size / GB:.1f} GB" for size in (state["ddp"], state["fsdp2"]))
+        lines.append(f"| `{preset}` | {p.parameters:,} | {sizes} | {images} MiB | {p.checkpoint / GB:.1f} GB |")
     head = "| preset | parameters | state, DDP | state, FSDP2 on 8 | activations per image, without and with recompute"
     return rows(head + " | checkpoint |", lines)
 

@@ -11,9 +11,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import torch
 
-from audits import Kinds, collectives, weight_bytes
+from audits import Copies, Kinds, collectives
 from lwd.latents.reader import Batch
 from lwd.models import layers
+from lwd.training import train as stage
 from lwd.training.devices import Devices
 from lwd.training.journal import read_metrics
 from lwd.training.task import RunOptions
@@ -65,28 +66,25 @@ def counted(out, devices):
 
 
 def alive(out, devices):
-    """Bytes of weight-shaped tensors after a forward pass: full blocks of the network, unsharded."""
-    seen = []
+    """Bytes of bf16 weights after a forward pass of eight blocks, and of one block's."""
+    shape, seen, mode = {"depth": 8, "width": 64}, [], None
 
     class Watched(Trainer):
         def losses(self, batch, draws):
-            found = super().losses(batch, draws)
-            seen.append(weight_bytes(shapes))
+            with mode:
+                found = super().losses(batch, draws)
+            seen.append(mode.bytes())
             return found
 
-    from lwd.training import train as module
-
-    network = settings(network={"depth": 8, "width": 64})
-    built = module.build_network(network, images())
-    shapes = {tuple(p.shape) for p in built.blocks[0].parameters() if p.ndim == 2}
-    block = sum(p.numel() for p in built.blocks[0].parameters() if p.ndim == 2)
-    del built
-    module.Trainer, kept = Watched, module.Trainer
+    block = stage.build_network(settings(network=shape), images()).blocks[0]
+    sizes = [p.numel() for part in (block.attn, block.mlp) for p in part.parameters() if p.ndim == 2]
+    mode = Copies(set(sizes))
+    stage.Trainer, kept = Watched, stage.Trainer
     try:
-        losses(out, devices, network={"depth": 8, "width": 64})
+        losses(out, devices, network=shape)
     finally:
-        module.Trainer = kept
-    return {"bytes": seen[-1], "block": block}
+        stage.Trainer = kept
+    return {"bytes": seen, "block": 2 * sum(sizes)}
 
 
 def compiled(out, devices):
@@ -113,8 +111,7 @@ def main(out):
             "collectives": counted(here / "counted", mixed),
             "compiled": compiled(here / "compiled", mixed),
         }
-        if parallel == "fsdp2":
-            found[parallel]["alive"] = alive(here / "alive", mixed)
+        found[parallel]["alive"] = alive(here / "alive", mixed)
     if exact.main:
         (out / "found.json").write_text(json.dumps(found))
     exact.wait()

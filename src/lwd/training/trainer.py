@@ -121,24 +121,22 @@ class Trainer:
         """What happens between two steps: review, log, save. Returns whether to leave; waits for the device rarely."""
         run, last = self.config.run, self.step == self.config.run.steps
         logs, saves, looks = last or self.step % run.log_every == 0, self._is_due(), self.watch.is_due(self.step)
-        if not (logs or saves or looks):
-            self._after_step()
-            return False
-        if (bad := self._review()) is None:  # returned to a checkpoint
+        attentive = logs or saves or looks
+        bad = self._review() if attentive else 0
+        if bad is None:  # returned to a checkpoint
             return False
         if logs:
             self._log()
-        self._after_step()
+        if self.options.on_step is not None:
+            self.options.on_step(self)
+        if not attentive:
+            return False
         look = self.watch.look(self.step, stop.asked, self.saver.busy)
         if self.saver.pending and not look.saving:
             self._finish_save()
         if look.stop or ((saves or look.save) and not bad):
             self.save()
         return look.stop and not last
-
-    def _after_step(self) -> None:
-        if self.options.on_step is not None:
-            self.options.on_step(self)
 
     def _is_due(self) -> bool:
         run = self.config.run
@@ -269,15 +267,15 @@ class Trainer:
         self.skipped = skipped
 
     def _meter(self) -> Meter:
-        known = isinstance(self.inner, LightningDiT)
-        operations = 3 * self.config.run.batch * forward_operations(self.inner.config) if known else 0.0
-        device = self.devices.device
-        return Meter(device, self.devices.world, operations, peak(device) if self.devices.bf16 else None)
+        device, network = self.devices.device, self.inner
+        forward = forward_operations(network.config) if isinstance(network, LightningDiT) else 0.0
+        best = peak(device) if self.devices.bf16 else None
+        return Meter(device, self.devices.world, 3 * self.config.run.batch * forward, best)
 
     def _log(self) -> None:
         numbers = self.averages.means(self.devices)
-        numbers |= {"lr": float(self.optimizer.param_groups[0]["lr"]), "steps": int(self.averages.count)}
-        numbers |= {"skipped": self.skipped} | self.meter.read(self.step)
+        rate, count = float(self.optimizer.param_groups[0]["lr"]), int(self.averages.count)
+        numbers |= {"lr": rate, "steps": count, "skipped": self.skipped} | self.meter.read(self.step)
         self.averages = Averages()
         if "total" in numbers and self.spikes.is_spike(numbers["total"]):
             self.journal.say(f"step {self.step}: the loss has a spike ({numbers['total']:.4g})")
