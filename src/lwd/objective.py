@@ -3,11 +3,12 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
+from lwd.compute.constants import constant
 from lwd.errors import InputError, nearest
 from lwd.groups import Layout
 
@@ -63,7 +64,6 @@ class FlowObjective:
     cosine: float = 0.0
     align: float = 0.0
     kinetic_average: KineticAverage = "reduction"
-    _made: dict[Any, tuple[Tensor, Tensor | float]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for name in self.weights:
@@ -77,7 +77,6 @@ class FlowObjective:
         _one_of("reduction", self.reduction, get_args(Reduction))
         _one_of("weight_gradient", self.weight_gradient, get_args(WeightGradient))
         _one_of("kinetic_average", self.kinetic_average, get_args(KineticAverage))
-        object.__setattr__(self, "_made", {})
         object.__setattr__(self, "weights", {name: float(self.weights.get(name, 1)) for name in self.layout.names})
 
     def shares(self) -> dict[str, float]:
@@ -98,19 +97,10 @@ class FlowObjective:
         """
         rates = rates.to(errors.dtype)
         omega = {"exact": rates, "stop": rates.detach(), "none": torch.ones_like(rates)}[self.weight_gradient]
-        scales, shares = self._constants(errors)
-        return scales * omega * errors, self.kinetic * shares * rates.square() * energies
-
-    def _constants(self, like: Tensor) -> tuple[Tensor, Tensor | float]:
-        """Scales and shares as tensors, made once: a copy to the device in every step would wait for it."""
-        key = (like.dtype, like.device)
-        if key not in self._made:
-            options: Any = {"dtype": like.dtype, "device": like.device}
-            with torch.inference_mode(False):  # training could not use inference tensors
-                scales = torch.tensor(list(self.scales().values()), **options)
-                shares = torch.tensor(list(self.shares().values()), **options)
-            self._made[key] = (scales, shares if self.kinetic_average == "reduction" else 1.0)
-        return self._made[key]
+        scales = constant(tuple(self.scales().values()), errors.dtype, errors.device)
+        shares = constant(tuple(self.shares().values()), errors.dtype, errors.device)
+        kinetic = self.kinetic * (shares if self.kinetic_average == "reduction" else 1.0)
+        return scales * omega * errors, kinetic * rates.square() * energies
 
     def __call__(
         self,

@@ -17,7 +17,7 @@ from messages import says
 
 SMALL = LightningDiTConfig(lwd.Layout.of(texture=4, semantic=2), 5, 32, 2, classes=3, grid=(4, 4), tap=2, features=16)
 TINY = PlanSettings(gpus=2, memory=80, layout="texture=4,semantic=2", side=4, classes=3, images=1000)
-CHANGES = ["network.size=", "network.depth=5", "network.width=32", "network.heads=2", "run.steps=7200"]
+CHANGES = ["network.size=''", "network.depth=5", "network.width=32", "network.heads=2", "run.steps=7200"]
 
 
 @pytest.mark.parametrize("recompute", [False, True])

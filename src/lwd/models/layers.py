@@ -62,7 +62,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
     Pairs are exchanged as a block instead of read with a stride: on a GPU a strided read takes twice the traffic.
     """
-    exchanged = x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
+    exchanged = x.reshape(*x.shape[:-1], -1, 2).flip(-1).flatten(-2)
     return torch.addcmul(x * cos.to(x.dtype), exchanged, sin.to(x.dtype))
 
 
@@ -95,9 +95,11 @@ class GELU(nn.Module):
 class Block(nn.Module):
     """Attention and MLP, each shifted, scaled and gated by the conditioning (adaLN-zero)."""
 
+    compiled: bool = False
+
     def __init__(self, width: int, heads: int, hidden: int, norm: str, mlp: str, qk_norm: bool, shift: bool) -> None:
         super().__init__()
-        self.shift, self.compiled = shift, False
+        self.shift = shift
         self.norm1, self.norm2 = make_norm(norm, width), make_norm(norm, width)
         self.attn = Attention(width, heads, qk_norm)
         self.mlp: nn.Module = SwiGLU(width, hidden) if mlp == "swiglu" else GELU(width, hidden)

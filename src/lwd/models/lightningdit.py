@@ -137,9 +137,10 @@ class LightningDiT(nn.Module):
         )
         self.y_embedder = LabelEmbedder(c.classes + c.null_row, c.width)
         block = (c.width, c.heads, c.mlp_width, c.norm, c.mlp, c.qk_norm, c.shift)
-        self.blocks = nn.ModuleList(Block(*block) for _ in range(c.depth))
-        for built in self.blocks:
+        blocks = [Block(*block) for _ in range(c.depth)]
+        for built in blocks:
             built.compiled = compile
+        self.blocks = nn.ModuleList(blocks)
         out = c.patch**2 * c.layout.channels * (2 if c.learned_sigma else 1)
         self.final_layer = FinalLayer(c.width, out, c.norm)
         self.repa_projector = _projector(c) if c.tap else None

@@ -13,11 +13,11 @@ from torch.utils._pytree import tree_leaves
 from lwd.models.lightningdit import LightningDiT, LightningDiTConfig
 
 
-class _Alive(TorchDispatchMode):
+class _Alive(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Remembers the storages that operations create, and which of them are still alive."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.created: dict[int, tuple[StorageWeakRef, int]] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -26,11 +26,14 @@ class _Alive(TorchDispatchMode):
         for tensor in tree_leaves(result):
             if isinstance(tensor, torch.Tensor):
                 storage = tensor.untyped_storage()
-                self.created[storage._cdata] = (StorageWeakRef(storage), storage.nbytes())
+                reference = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
+                self.created[storage._cdata] = (reference, int(storage.nbytes()))
         return result
 
-    def bytes(self) -> int:
-        return sum(size for reference, size in self.created.values() if not reference.expired())
+    def total(self) -> int:
+        """Bytes alive."""
+        alive = [size for reference, size in self.created.values() if not reference.expired()]  # type: ignore[no-untyped-call]
+        return sum(alive)
 
 
 @cache
@@ -61,9 +64,9 @@ def _alive(config: LightningDiTConfig, batch: int, recompute: bool) -> int:
         z = torch.empty(batch, config.layout.channels, *config.grid)
         times, label = torch.empty(batch, len(config.layout)), torch.empty(batch, dtype=torch.int64)
         with _Alive() as alive, torch.autocast("cpu", torch.bfloat16):
-            kept = network.run(z, times, label, *network.tables(z))
+            kept: Any = network.run(z, times, label, *network.tables(z))
             if network.repa_projector is not None:
                 kept = (*kept, network.repa_projector(kept[1]))
-        count = alive.bytes()
+        count = alive.total()
     del kept
     return count

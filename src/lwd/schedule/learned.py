@@ -242,9 +242,9 @@ class RhoAverage:
         if step <= self.burn_in:
             return
         rho = schedule.rho.detach()
-        self.mean = torch.zeros_like(rho) if self.mean is None else self.mean
+        mean = torch.zeros_like(rho) if self.mean is None else self.mean
         self.count = self.count + weight
-        self.mean = self.mean + (rho - self.mean) * weight / (self.count + (1 - weight))
+        self.mean = mean + (rho - mean) * weight / (self.count + (1 - weight))
 
     def frozen(self, schedule: Learnable) -> Learnable:
         """Return a frozen copy of `schedule` at the mean of rho (not the mean of the curves)."""
