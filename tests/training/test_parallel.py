@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from parallel_worker import BLOCKS, WithFeatures, losses
 from safetensors.torch import load_file
 
 from lwd.training.devices import Devices
 from lwd.training.journal import read_metrics
 from lwd.training.state import read
+from two_processes import BLOCKS, WithFeatures, losses
 from train_data import images
 
 HERE = Path(__file__).parent
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     out = tmp_path_factory.mktemp("two")
-    command = [*TORCHRUN, "--nproc-per-node=2", str(HERE / "parallel_worker.py"), str(out)]
+    command = [*TORCHRUN, "--nproc-per-node=2", str(HERE.parent / "two_processes.py"), str(out)]
     done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads((out / "found.json").read_text()) | {"out": out}

@@ -1,4 +1,4 @@
-"""One of two processes: runs every check of test_parallel.py, and writes what it saw: `python parallel_worker.py OUT`.
+"""One of two processes: runs every check of test_parallel.py, and writes what it saw: `python two_processes.py OUT`.
 
 One launch for all checks, because starting two processes takes longer than the checks.
 """
@@ -8,7 +8,7 @@ import sys
 import warnings
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parent))
 import torch
 
 from audits import Copies, Kinds, collectives
