@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 
 from lwd.errors import InputError
 from lwd.io.files import sha256
+from lwd.training.devices import Replica
 from lwd.training.formats import TensorIndex
 from lwd.training.guard import Guard
 from lwd.training.journal import read_metrics
@@ -174,7 +175,7 @@ def test_copies_divide_the_work_evenly():
     loads = [sum(size for size, who in zip(sizes, owner, strict=True) if who == copy) for copy in range(3)]
     assert max(loads) - min(loads) <= 10
     tensors = {str(i): torch.full((size,), float(i)) for i, size in enumerate(sizes)}
-    parts = [staged(tensors, (copy, 3)) for copy in range(3)]
+    parts = [staged(tensors, Replica(copy, 3, True)) for copy in range(3)]
     assert sorted(name for part in parts for name in part) == sorted(tensors)
     tensors["0"].zero_()
     assert next(part["0"].data for part in parts if "0" in part).unique().tolist() == [0.0]  # tensor 0 is all 0

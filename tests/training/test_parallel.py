@@ -15,8 +15,8 @@ from safetensors.torch import load_file
 from lwd.training.devices import Devices
 from lwd.training.journal import read_metrics
 from lwd.training.state import read
-from two_processes import BLOCKS, WithFeatures, losses
 from train_data import images
+from two_processes import BLOCKS, WithFeatures, losses
 
 HERE = Path(__file__).parent
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}

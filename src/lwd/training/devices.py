@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -19,6 +19,14 @@ LONG = timedelta(hours=2)
 """How long processes wait for each other outside a step: while one of them writes, reads or draws samples."""
 BUCKET_MB = 25
 """Smallest DDP bucket (torch's default). Larger blocks have one bucket each: their gradients are ready together."""
+
+
+class Replica(NamedTuple):
+    """A copy of the weights: its number, the number of copies, and whether this process is the first that holds it."""
+
+    index: int
+    count: int
+    first: bool
 
 
 class Devices:
@@ -74,13 +82,14 @@ class Devices:
         return init_device_mesh(self.device.type, shape, mesh_dim_names=("replicate", "shard"))
 
     @property
-    def replica(self) -> tuple[int, int]:
-        """Which copy of the weights this process has a part of, and the number of copies."""
+    def replica(self) -> Replica:
+        """Which copy of the weights this process has a part of."""
         if self.mesh is None:
-            return self.rank, self.world
+            return Replica(self.rank, self.world, True)
+        first = self.mesh.get_local_rank("shard") == 0
         if self.mesh.ndim == 1:
-            return 0, 1
-        return self.mesh.get_local_rank("replicate"), self.mesh.size(0)
+            return Replica(0, 1, first)
+        return Replica(self.mesh.get_local_rank("replicate"), self.mesh.size(0), first)
 
     def wrap(self, network: nn.Module) -> nn.Module:
         """Prepare the network for the processes of this run."""

@@ -16,6 +16,8 @@ class RunFile(Record):
     """Fingerprint of the data."""
     wandb: str = ""
     """Id of the run on Weights & Biases; empty if it was never logged there."""
+    latents: str = ""
+    """Fingerprint of the latents alone, if alignment features are computed from images."""
 
 
 class LogSums(Record):

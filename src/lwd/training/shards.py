@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
@@ -31,6 +30,7 @@ from torch.distributed.checkpoint.planner import (
     WriteItemType,
 )
 from torch.distributed.checkpoint.planner_helpers import create_read_items_for_chunk_list
+from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.distributed.tensor import DTensor
 from torch.futures import Future
@@ -38,7 +38,7 @@ from torch.futures import Future
 from lwd.errors import InputError
 from lwd.io.files import sha256
 from lwd.io.tensors import DTYPES, write_safetensors
-from lwd.training.devices import local
+from lwd.training.devices import Replica, local
 from lwd.training.formats import StoredTensor, TensorIndex
 
 INDEX, PART = "training.json", "training-{:05}.safetensors"
@@ -57,7 +57,7 @@ class Piece:
         """This process's part of a tensor: its shard, or all of it."""
         if not isinstance(tensor, DTensor):
             return cls(tensor.detach(), tuple(tensor.shape), (0,) * tensor.ndim)
-        (chunk,) = tensor.__create_chunk_list__()
+        (chunk,) = tensor.__create_chunk_list__()  # type: ignore[no-untyped-call]
         return cls(local(tensor.detach()), tuple(tensor.shape), tuple(chunk.offsets))
 
     @property
@@ -74,18 +74,19 @@ def owners(sizes: Sequence[int], count: int) -> list[int]:
     return owner
 
 
-def staged(tensors: Mapping[str, Tensor], replica: tuple[int, int]) -> dict[str, Piece]:
+def staged(tensors: Mapping[str, Tensor], replica: Replica) -> dict[str, Piece]:
     """Copy what this process has to write to the CPU, so that training can go on.
 
-    replica: which copy of the weights this process has a part of, and the number of copies.
+    A tensor is written by one copy of the weights: by all processes that share it, or by the first if it is not sharded.
     """
-    mine, count = replica
-    chosen = owners([tensor.numel() * tensor.element_size() for tensor in tensors.values()], count)
-    pieces = {name: Piece.of(t) for (name, t), owner in zip(tensors.items(), chosen, strict=True) if owner == mine}
-    pieces = {name: piece for name, piece in pieces.items() if piece.data.numel()}
-    return {name: replace(piece, data=data) for (name, piece), data in zip(
-        pieces.items(), host_copies([piece.data for piece in pieces.values()]), strict=True
-    )}  # fmt: skip
+    chosen = owners([tensor.numel() * tensor.element_size() for tensor in tensors.values()], replica.count)
+    pieces = {}
+    for (name, tensor), owner in zip(tensors.items(), chosen, strict=True):
+        if owner == replica.index and (replica.first or isinstance(tensor, DTensor)):
+            piece = Piece.of(tensor)
+            pieces |= {name: piece} if piece.data.numel() else {}
+    copies = host_copies([piece.data for piece in pieces.values()])
+    return {name: replace(piece, data=data) for (name, piece), data in zip(pieces.items(), copies, strict=True)}
 
 
 def host_copies(tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -171,7 +172,7 @@ class _Writer(StorageWriter):
 def write_parts(folder: Path, pieces: Mapping[str, Piece], group: dist.ProcessGroup | None) -> None:
     """Write the pieces of all processes of the group (a collective call); raises an error on all if one fails."""
     try:
-        dcp.save(dict(pieces), storage_writer=_Writer(folder), planner=_Planner(), process_group=group)
+        save(dict(pieces), storage_writer=_Writer(folder), planner=_Planner(), process_group=group)
     except CheckpointException as error:
         rank, (reason, _) = next(iter(error.failures.items()))
         raise InputError(f"process {rank} cannot save: {str(reason).splitlines()[0]}") from error

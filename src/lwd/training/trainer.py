@@ -181,7 +181,7 @@ class Trainer:
         latents, labels = (x.to(self.devices.device, non_blocking=True) for x in (batch.latents, batch.labels))
         times, rates = draws.clocks(self.schedule)
         z, target = interpolate(latents, draws.noise, times, self.data.layout)
-        if self.config.run.label_drop:
+        if self.config.run.labels and self.config.run.label_drop:
             labels = torch.where(draws.dropped, torch.full_like(labels, self.data.classes), labels)
         if not self.objective.align:
             return self.objective(self.network(z, times, labels), target, rates)
@@ -275,7 +275,7 @@ class Trainer:
     def _log(self) -> None:
         numbers = self.averages.means(self.devices)
         rate, count = float(self.optimizer.param_groups[0]["lr"]), int(self.averages.count)
-        numbers |= {"lr": rate, "steps": count, "skipped": self.skipped} | self.meter.read(self.step)
+        numbers |= {"lr": rate, "steps": count, "skipped": self.skipped, **self.meter.read(self.step)}
         self.averages = Averages()
         if "total" in numbers and self.spikes.is_spike(numbers["total"]):
             self.journal.say(f"step {self.step}: the loss has a spike ({numbers['total']:.4g})")
@@ -326,7 +326,8 @@ class Trainer:
         if found is not None:
             snapshot.check_same_run(found, self.config, self._about(), self.probe is not None)
         if self.devices.main:
-            record = RunFile(config=self.config.to_dict(), data=self.data.fingerprint, wandb=self.journal.wandb)
+            data, alone = self.data.fingerprint, getattr(self.data, "shards_fingerprint", "")
+            record = RunFile(config=self.config.to_dict(), data=data, latents=alone, wandb=self.journal.wandb)
             write_json(self.out / "run.json", record.to_dict())
         if found is None:
             self.journal.rewind(-1)
