@@ -3,8 +3,9 @@
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -21,7 +22,8 @@ BUCKET_MB = 25
 """Smallest DDP bucket (torch's default). Larger blocks have one bucket each: their gradients are ready together."""
 
 
-class Replica(NamedTuple):
+@dataclass(frozen=True)
+class Replica:
     """A copy of the weights: its number, the number of copies, and whether this process is the first that holds it."""
 
     index: int

@@ -77,10 +77,10 @@ def owners(sizes: Sequence[int], count: int) -> list[int]:
 def staged(tensors: Mapping[str, Tensor], replica: Replica) -> dict[str, Piece]:
     """Copy what this process has to write to the CPU, so that training can go on.
 
-    A tensor is written by one copy of the weights: by all processes that share it, or by the first if it is not sharded.
+    One copy of the weights writes a tensor: all processes that share it, or the first if it is not sharded.
     """
     chosen = owners([tensor.numel() * tensor.element_size() for tensor in tensors.values()], replica.count)
-    pieces = {}
+    pieces: dict[str, Piece] = {}
     for (name, tensor), owner in zip(tensors.items(), chosen, strict=True):
         if owner == replica.index and (replica.first or isinstance(tensor, DTensor)):
             piece = Piece.of(tensor)
