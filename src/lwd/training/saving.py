@@ -102,7 +102,10 @@ class Saver:
             raise InputError(f"{path} is not on this machine; all nodes must share the directory of the run")
         return state.read(path, verify=False)
 
-    def close(self) -> None:
+    def __enter__(self) -> "Saver":
+        return self
+
+    def __exit__(self, *problem: object) -> None:
         self._pool.shutdown()
 
 

@@ -99,7 +99,8 @@ class Trainer:
 
     def run(self) -> Outcome:
         """Train to the last step, from the newest checkpoint if there is one."""
-        with alone(self.out) if self.devices.main else nullcontext():
+        # The lock is held until the last byte is written, also after an error.
+        with alone(self.out) if self.devices.main else nullcontext(), self.saver, self._reader:
             return self._run()
 
     def _run(self) -> Outcome:
@@ -111,9 +112,7 @@ class Trainer:
                 self.advance()
                 if self._look_up(stop):
                     break
-        self._finish_save()
-        self.saver.close()
-        self._reader.shutdown(cancel_futures=True)
+            self._finish_save()  # another signal must not end it
         self.journal.close()
         return Outcome(self.step, self.step >= self.config.run.steps, self.skipped)
 
