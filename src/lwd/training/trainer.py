@@ -100,7 +100,7 @@ class Trainer:
     def run(self) -> Outcome:
         """Train to the last step, from the newest checkpoint if there is one."""
         # The lock is held until the last byte is written, also after an error.
-        with alone(self.out) if self.devices.main else nullcontext(), self.saver, self._reader:
+        with alone(self.out) if self.devices.main else nullcontext(), self.saver:
             return self._run()
 
     def _run(self) -> Outcome:
@@ -113,6 +113,7 @@ class Trainer:
                 if self._look_up(stop):
                     break
             self._finish_save()  # another signal must not end it
+        self._reader.shutdown(cancel_futures=True)
         self.journal.close()
         return Outcome(self.step, self.step >= self.config.run.steps, self.skipped)
 
