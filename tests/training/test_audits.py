@@ -57,6 +57,7 @@ def test_dtypes_of_a_bf16_step(tmp_path, monkeypatch):
     assert 0 < seen[2].float64 <= 16 * 2
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # dynamo's own
 @pytest.mark.parametrize("recompute", [False, True])
 def test_blocks_compile_to_one_graph_without_breaks_or_recompiles(tmp_path, monkeypatch, recompute):
@@ -72,6 +73,7 @@ def test_blocks_compile_to_one_graph_without_breaks_or_recompiles(tmp_path, monk
     assert not counters["graph_break"]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_compiled_steps_are_the_eager_steps(tmp_path, monkeypatch):
     """Oracle: the same losses, to rounding."""

@@ -90,6 +90,7 @@ def test_a_hang_within_a_step_is_noticed_in_minutes(monkeypatch):
     assert seen["timeout"] == timedelta(minutes=5) < module.LONG
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("first", "warned"), [("lwd", False), ("torch", True)])
 def test_idle_threads_do_not_spin_for_python_users(first, warned):
     """Oracle: the variable that OpenMP reads when torch is loaded; if that was too late, one warning."""
