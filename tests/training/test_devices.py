@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from lwd.errors import InputError
+from lwd.io.jobs import process
 from lwd.io.launch import adopt_slurm, first_host
 from lwd.training import devices as module
 from lwd.training.devices import Devices
@@ -46,6 +47,16 @@ def test_tasks_of_srun_know_each_other():
     other = dict(SRUN) | {"SLURM_PROCID": "0", "SLURM_LOCALID": "0"}
     adopt_slurm(other)
     assert other["MASTER_PORT"] == variables["MASTER_PORT"]
+
+
+def test_tasks_of_srun_share_the_work_of_other_commands(monkeypatch):
+    """Oracle: `lwd encode` and `lwd sample` divide their work by this number."""
+    for name, value in SRUN.items():
+        monkeypatch.setenv(name, value)
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.setenv(name, "")  # so that it is restored afterwards
+        monkeypatch.delenv(name)
+    assert process() == (9, 16)
 
 
 @pytest.mark.parametrize(
