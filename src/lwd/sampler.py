@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lwd.compute.conditions import check_condition, padded
 from lwd.errors import InputError
 from lwd.groups import Layout
 from lwd.path import Velocity
@@ -18,8 +19,8 @@ from lwd.solver.settings import solver_settings
 PER_SAMPLE = ("z", "accepted_per_sample", "rejected_per_sample", "nfe_per_sample")
 
 
-def flow_field(velocity: Velocity, schedule: Schedule, layout: Layout, label: Tensor) -> Field:
-    """The global-time field V = rates x velocity (Eq. global-target-field), ready for `solve`; label: (b,)."""
+def flow_field(velocity: Velocity, schedule: Schedule, layout: Layout, label: Any) -> Field:
+    """The global-time field V = rates x velocity (Eq. global-target-field), ready for `solve`; label: b rows."""
     if schedule.groups != layout.names:
         raise InputError(
             f"the schedule is for the groups {', '.join(schedule.groups)}, the layout has {', '.join(layout.names)}; "
@@ -67,12 +68,13 @@ def sample(
     layout: Layout,
     *,
     seeds: Sequence[int],
-    labels: int | Sequence[int] | Tensor = 0,
+    labels: Any = 0,
     **settings: Any,
 ) -> Solution:
     """Draw one sample per seed: from noise at tau = 0 to data at tau = 1 along `schedule` (Eq. inference-ode).
 
-    The noise of a seed is the same for any batch size, order and device. labels: one for all, or one per seed.
+    The noise of a seed is the same for any batch size, order and device. labels: one for all, or one per seed;
+    classes, or another condition that the network takes, such as `Prompts`.
     settings: fields of `SampleOptions` (size, device, ...) and `SolverSettings` (method, steps, rtol, ...).
 
     Example:
@@ -86,28 +88,16 @@ def sample(
     names = {field.name for field in fields(SampleOptions)}
     options = SampleOptions(**{name: value for name, value in settings.items() if name in names})
     solver = solver_settings(**{name: value for name, value in settings.items() if name not in names})
-    label = check_labels(labels, len(seeds)).to(options.device)
+    label = check_condition(labels, len(seeds)).to(options.device)
     noise = seeded_noise(seeds, (layout.channels, *options.size), options.device).to(options.dtype)
     # With one step size for the batch, padding would change it.
     shared_step = solver.method == "dopri5" and solver.adaptive != "sample"
     extra = 0 if shared_step else -len(seeds) % options.rows
-    noise, label = (torch.cat([x, x[-1:].expand(extra, *x.shape[1:])]) for x in (noise, label))
+    noise, label = padded(noise, extra), padded(label, extra)
     breakpoints = field_breakpoints(velocity, schedule) if options.breakpoints is None else options.breakpoints
     solution = solve(flow_field(velocity, schedule, layout, label), noise, solver, breakpoints=breakpoints)
     kept = {name: getattr(solution, name)[: len(seeds)] for name in PER_SAMPLE}
     return replace(solution, **kept)
-
-
-def check_labels(labels: int | Sequence[int] | Tensor, count: int) -> Tensor:
-    label = torch.as_tensor(labels)
-    if label.is_floating_point() or label.is_complex():
-        raise InputError(f"labels must be integers, got {label.dtype}")
-    label = label.to(torch.int64)
-    if label.ndim == 0:
-        label = label.expand(count)
-    if label.shape != (count,):
-        raise InputError(f"{count} seeds need one label or {count} labels, got shape {tuple(label.shape)}")
-    return label
 
 
 def field_breakpoints(velocity: Velocity, schedule: Schedule) -> tuple[float, ...]:

@@ -8,10 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lwd.compute.conditions import check_condition, padded
 from lwd.errors import InputError, SolveError, nearest
 from lwd.groups import Layout
 from lwd.path import Velocity
-from lwd.sampler import PER_SAMPLE, SampleOptions, check_labels, field_breakpoints, flow_field, sample, seeded_noise
+from lwd.sampler import PER_SAMPLE, SampleOptions, field_breakpoints, flow_field, sample, seeded_noise
 from lwd.sampling.diffusion import Coefficient, LastStep, coefficients_of
 from lwd.schedule.base import Schedule
 from lwd.solver import Field, Piece, Solution, step_grid
@@ -69,7 +70,7 @@ class Stirred:
     layout: Layout
     coefficients: tuple[Coefficient, ...]
 
-    def __call__(self, z: Tensor, times: Tensor, label: Tensor) -> Tensor:
+    def __call__(self, z: Tensor, times: Tensor, label: Any) -> Tensor:
         v = self.velocity(z, times, label).to(z.dtype)
         w = torch.stack([_weight(c, times[:, i]) for i, c in enumerate(self.coefficients)], dim=1)
         w = self.layout.expand(w, z.ndim).to(z.dtype)
@@ -92,7 +93,7 @@ class ReverseSDE:
     velocity: Velocity
     schedule: Schedule
     layout: Layout
-    label: Tensor
+    label: Any
     coefficients: tuple[Coefficient, ...]
     last: LastStep
 
@@ -221,7 +222,7 @@ def sample_sde(
     layout: Layout,
     *,
     seeds: Sequence[int],
-    labels: int | Sequence[int] | Tensor = 0,
+    labels: Any = 0,
     **settings: Any,
 ) -> Solution:
     """One sample per seed, like `sample`, by an SDE with the same marginals (Theorem 1, III): `ReverseSDE`.
@@ -240,16 +241,16 @@ def sample_sde(
     names = {field.name for field in fields(SampleOptions)}
     options = SampleOptions(**{name: value for name, value in settings.items() if name in names})
     chosen = sde_settings(**{name: value for name, value in settings.items() if name not in names})
-    label = check_labels(labels, len(seeds)).to(options.device)
+    label = check_condition(labels, len(seeds)).to(options.device)
     extra = -len(seeds) % options.rows
-    label, shape = torch.cat([label, label[-1:].expand(extra)]), (layout.channels, *options.size)
-    padded = [*seeds, *seeds[-1:] * extra]
-    z = seeded_noise(padded, shape, options.device).to(options.dtype)
+    label, shape = padded(label, extra), (layout.channels, *options.size)
+    rows = [*seeds, *seeds[-1:] * extra]
+    z = seeded_noise(rows, shape, options.device).to(options.dtype)
     last, coefficients = LastStep.parse(chosen.last_step), coefficients_of(chosen.diffusion, layout.names)
     sde = ReverseSDE(velocity, schedule, layout, label, coefficients, last)
     breakpoints = field_breakpoints(velocity, schedule) if options.breakpoints is None else options.breakpoints
     steps = sde_steps(sde, breakpoints, chosen.method, chosen.steps, chosen.grid)
-    solution = integrate(sde, z, steps, chosen.method, lambda k: step_noise(padded, k, shape))
+    solution = integrate(sde, z, steps, chosen.method, lambda k: step_noise(rows, k, shape))
     return replace(solution, **{name: getattr(solution, name)[: len(seeds)] for name in PER_SAMPLE})
 
 
