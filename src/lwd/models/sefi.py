@@ -131,7 +131,7 @@ class _Embedder(nn.Module):
 
 
 class SeFiNetwork(nn.Module):
-    """Flux 2 with two clocks, as a `Velocity` of (semantic, texture); conditions are `Prompts`. Any grid, any length."""
+    """Flux 2 with two clocks as a `Velocity` of (semantic, texture); conditions are `Prompts`. Any grid and length."""
 
     def __init__(self, config: SeFiConfig) -> None:
         super().__init__()
