@@ -60,7 +60,7 @@ def test_a_sample_does_not_depend_on_its_batch():
 def test_the_clock_is_not_rounded_in_bfloat16():
     """Oracle: two times that bfloat16 cannot tell apart give different embeddings."""
     embedding = network().dual_time_embed
-    close = torch.tensor([[0.001, 0.5], [0.002, 0.5]], dtype=torch.float64)
+    close = torch.tensor([[0.0005, 0.5], [0.0015, 0.5]], dtype=torch.float64)
     assert (1 - close).bfloat16().unique().numel() == 2
     one, two = embedding(1 - close, torch.float32)
     assert (one - two).abs().max() > 1e-3

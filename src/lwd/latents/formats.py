@@ -81,6 +81,17 @@ class Manifest(FileRecord):
         return tuple(map(str, names)) if isinstance(names, list) and len(names) == self.classes else ()
 
 
+class CaptionsFile(FileRecord):
+    """captions.json beside manifest.json: a text for each image."""
+
+    format: Literal["lwd.captions"] = "lwd.captions"
+    version: Literal[1] = 1
+    captions: list[str]
+    """One for each image in the shards, in order."""
+
+    what: ClassVar[str] = "captions"
+
+
 class PartMoments(Record):
     """Count, mean and sum of squared deviations of each channel of a group."""
 

@@ -161,15 +161,16 @@ def open_generator(
     device: str | None = None,
     schedule: str | None = None,
     other_schedule: bool = False,
+    **text: Any,
 ) -> Generator:
     """Load a model, a guide (a directory or `null`), a decoder and a schedule by their command-line names.
 
-    other_schedule: allow a schedule that the model was not trained for.
+    other_schedule: allow a schedule that the model was not trained for. text: options of `TextPipeline.load`.
     """
     if other_schedule and schedule is None:
         raise InputError("other_schedule has no effect without a schedule", argument="other_schedule")
     where = choose_device(device)
-    pipe, record, own = _open(model, where, schedule, other_schedule)
+    pipe, record, own = _open(model, where, schedule, other_schedule, **text)
     about, names = {"model": record}, {"model": str(model)}
     if decoder is not None:
         pipe, own = pipe.with_decoder(TextureAutoencoder.load(decoder).to(where).eval()), locate_autoencoder(decoder)
@@ -208,11 +209,11 @@ def with_defaults(settings: SampleSettings, defaults: SamplingDefaults | None, g
 
 
 def _open(
-    name: str | os.PathLike[str], device: torch.device, schedule: str | None, anyway: bool
+    name: str | os.PathLike[str], device: torch.device, schedule: str | None, anyway: bool, **text: Any
 ) -> tuple[LWDPipeline, dict[str, Any], Path]:
     """Load a model; returns it, its record, and the path of its decoder."""
     directory = resolve(name)  # once, because a run that is still training writes newer checkpoints
-    pipe = LWDPipeline.from_pretrained(directory, device)
+    pipe = LWDPipeline.from_pretrained(directory, device, **text)
     if schedule is not None:
         curve = parse_schedule(schedule, pipe.checkpoint.layout.names)
         pipe = pipe.under(curve, anyway)
