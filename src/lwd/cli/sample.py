@@ -41,9 +41,7 @@ def add_parser(commands: Any) -> None:
     add("--trajectory", action="store_true", help="also draw states along tau and the clocks")
     add_settings(parser, SampleSettings, "batch", "threads")
     add("--free-text", action="store_true", help="release the text encoder before denoising")
-    add(
-        "--offload", action="store_true", help="keep weights in CPU memory (text-to-image; default: if they do not fit)"
-    )
+    add("--offload", action="store_true", help="keep weights in CPU memory (text-to-image; default: if needed)")
     add("--device", metavar="NAME", help="cpu, cuda or cuda:N (default: a GPU if there is one)")
     parser.set_defaults(run=run)
 
@@ -131,12 +129,8 @@ def _pictures(generator: Any, out: str, only: bool, trajectory: bool) -> None:
         path = Path(out).with_suffix(".trajectory.png") if only else Path(out) / "trajectory.png"
         shown = min(3, generator.settings.count)
         seeds = range(generator.settings.seed, generator.settings.seed + shown)
-        save_figure(
-            plot_trajectory(
-                generator.pipe, generator.velocity(), seeds, generator.conditions(generator.labels()[:shown])
-            ),
-            path,
-        )
+        conditions = generator.conditions(generator.labels()[:shown])
+        save_figure(plot_trajectory(generator.pipe, generator.velocity(), seeds, conditions), path)
         print(f"trajectory: {path}")
 
 

@@ -185,7 +185,9 @@ def open_generator(
     if isinstance(pipe, TextPipeline):
         weak = pipe.default_guide(settings.scale) if weak is None else weak
         settings = with_defaults(settings, pipe.checkpoint.sampling, weak is not None)
-        return Generator(pipe, settings, weak, about, names, pipe.settings_prompts(settings))
+        settings = settings if weak is not None else settings.changed(scale=None)
+        prompts = pipe.settings_prompts(settings)
+        return Generator(pipe, settings, weak, about if weak is None else {"guide": {}} | about, names, prompts)
     for name in ("prompts", "negative", "size"):
         if getattr(settings, name) is not None:
             raise InputError(f"{name} has no effect on a class-conditional model; use labels", argument=name)

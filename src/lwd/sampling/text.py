@@ -109,7 +109,7 @@ class TextPipeline(LWDPipeline):
         self._check_turbo(options, guidance.get("scale"))
         prompts = self.embed(prompt)
         guide = guidance.get("guide", self.default_guide(guidance.get("scale")))
-        scale = guidance.get("scale", self._scale if guide is not None else None)
+        scale = None if guide is None else guidance.get("scale", self._scale)
         null = self.embed(negative_prompt) if guide == "null" else None
         if self.free_text:
             self.free()
@@ -178,7 +178,10 @@ class TextPipeline(LWDPipeline):
             raise InputError("a text-to-image model needs a prompt", argument="prompts")
         self._check_turbo({"method": settings.solver, "steps": settings.steps}, settings.scale)
         self.checkpoint.grid(settings.size)
-        return self.embed([*settings.prompts, settings.negative or ""])
+        found = self.embed([*settings.prompts, settings.negative or ""])
+        if self.free_text:
+            self.free()
+        return found
 
     def check_guide(self, guide: Checkpoint) -> None:
         theirs, ours = getattr(guide.config, "text_width", None), self.checkpoint.config.text_width

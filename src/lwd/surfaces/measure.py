@@ -60,8 +60,8 @@ def tabulate_band(
     inner = inside & (points > 0).all(1) & (points < 1).all(1)
     if band.high - band.low < 1.0 / (settings.points - 1) or int(inner.sum()) < settings.points:
         raise InputError(
-            f"the band {band} is narrower than the spacing {1 / (settings.points - 1):.3g} of {settings.points} points; "
-            "use more points, or a wider band",
+            f"the band {band} is narrower than the spacing {1 / (settings.points - 1):.3g} of "
+            f"{settings.points} points; use more points, or a wider band",
             argument="points",
         )
     batches = samples.batches(settings.batch)
