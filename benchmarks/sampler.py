@@ -5,8 +5,10 @@
 On the mixture oracle under three schedules and, with --model, on a trained checkpoint (see `lwd train`). SFD's call is
 odeint(field, noise, linspace(0, 1, 250), method="dopri5", atol=1e-6, rtol=1e-3): one step size for the batch, 250
 stored states, no knowledge of kinks. `matched` is the smallest number of evaluations with which one of our settings is
-at least as accurate, divided by theirs. With --sefi only: SeFi-Image's own sampler and ours on a network of its
-architecture with small random weights (tests/fixtures/sefi_tiny), guided as its models are. Memory is the growth of the peak while a process solves for many samples.
+at least as accurate, divided by theirs. Memory is the growth of the peak while a process solves for many samples.
+
+--sefi compares SeFi-Image's own sampler with ours instead, on a network of its architecture with small random weights
+(tests/fixtures/sefi_tiny), guided as its models are.
 """
 
 import argparse

@@ -7,6 +7,8 @@ from torch.testing import assert_close
 
 import lwd
 from lwd.checkpoints.sefi import offset_of, schedule_of
+from lwd.sampling.flow import Flow
+from lwd.sampling.placement import place
 from lwd.sampling.sefi import SeFiSettings, reference_levels, sample_sefi, solve_sefi
 from messages import says
 from sefi import LAYOUT, fixture, network, prompts, random_prompts
@@ -59,15 +61,27 @@ def test_every_step_is_eulers(steps):
 
 def test_continuous_euler_converges_to_the_reference():
     """Oracle: the same flow: with more steps both converge; what remains is the last level, 0.001 of noise."""
-    noise, schedule = fixture()[0]["latents"][:, :, :1, :2], schedule_of(0.1)
-    field = lwd.flow_field(guided(), schedule, LAYOUT, prompts())
-    gaps = []
-    for steps in (8, 32, 96):
-        theirs = solve_sefi(guided(), schedule, LAYOUT, noise, prompts(), SeFiSettings(steps, 1.0)).z
+    layout, schedule = lwd.Layout.of(semantic=1, texture=1), schedule_of(0.1)
+    data = lwd.Gaussian(layout, torch.tensor([[1.0, 0.6], [0.6, 0.7]]))
+    noise, label = lwd.seeded_noise(range(16), (2, 1, 1)), torch.zeros(16, dtype=torch.int64)
+    field, gaps = lwd.flow_field(data, schedule, layout, label), []
+    for steps in (8, 40, 200):
+        theirs = solve_sefi(data, schedule, layout, noise, label, SeFiSettings(steps)).z
         ours = lwd.solve(field, noise, method="euler", steps=steps, breakpoints=schedule.breakpoints).z
         gaps.append(float((ours - theirs).square().mean().sqrt()))
-    assert gaps[0] > 1.5 * gaps[1] > 2 * gaps[2]
-    assert gaps[2] < 0.02
+    assert gaps[0] > 2 * gaps[1] > 3 * gaps[2]
+    assert gaps[2] < 0.005
+
+
+def test_continuous_euler_on_the_network():
+    """Oracle: the reference's loop with as many steps in the same places, up to its rounding of levels."""
+    noise, schedule = fixture()[0]["latents"], schedule_of(0.1)
+    theirs = solve_sefi(network(), schedule, LAYOUT, noise, prompts(), SeFiSettings(24, 0.3)).z
+    flow = Flow(network(), schedule, LAYOUT, (4, 6), (0, 1), prompts=prompts())
+    grid = place("shift:0.3", 24, "euler", flow)
+    ours = lwd.solve(lwd.flow_field(network(), schedule, LAYOUT, prompts()), noise, method="euler", grid=grid).z
+    moved = float((theirs - noise).square().mean().sqrt())
+    assert float((ours - theirs).square().mean().sqrt()) < 0.02 * moved
 
 
 def test_rows_and_seeds():

@@ -134,7 +134,7 @@ class Stored:
     def read(self) -> Tensor:
         """Read this tensor alone: unlike a memory map, nothing of the file stays in memory."""
         tensor = torch.empty(self.shape, dtype=self.dtype)
-        view = memoryview(tensor.reshape(-1).view(torch.uint8).numpy())
+        view = memoryview(tensor.reshape(-1).view(torch.uint8).numpy().data)
         try:
             with self.path.open("rb", buffering=0) as file:
                 file.seek(self.start)
