@@ -109,7 +109,7 @@ def test_curves_stay_inside(tmp_path):
     assert again.band == band
     assert torch.equal(again.mask, table.mask)
     objective, family = lwd.FlowObjective(LAYOUT), lwd.Polynomial(groups=LAYOUT.names)
-    settings = PathSettings(lambdas=(0.01, 0.1), floor=False)
+    settings = PathSettings(lambdas=(0.02,), floor=False)
     path = lambda_path(family, GridSurfaces(again), objective, settings)
     assert path.weakest is not None
     assert path.weakest.outside <= MARGIN
