@@ -6,7 +6,7 @@ from typing import Any
 
 from lwd.cli.options import add_settings, by_group, given, parse_interval, parse_number
 from lwd.errors import InputError
-from lwd.sampling.settings import SampleSettings
+from lwd.sampling.settings import SEFI, SampleSettings
 
 
 def add_parser(commands: Any) -> None:
@@ -74,6 +74,8 @@ def sample_settings(a: argparse.Namespace) -> SampleSettings:
     if prompts := [*(values.pop("prompts", None) or ()), *_prompt_lines(getattr(a, "prompt_file", None))]:
         values["prompts"] = tuple(prompts)
         values.setdefault("count", len(prompts))
+        if "solver" not in values and values.keys() & {"steps", "shift"}:
+            values["solver"] = SEFI
     if "size" in values:
         values["size"] = parse_size(values["size"])
     if "labels" in values:

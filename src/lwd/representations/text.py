@@ -140,7 +140,7 @@ class TextEncoder:
                 tokenizer.chat_template = _template(self.settings.directory)
             full.model.visual = None  # only text is embedded
             self._loaded = (full.model.eval().requires_grad_(False).to(self.device), tokenizer)
-        return self._loaded  # type: ignore[no-any-return]
+        return self._loaded
 
 
 def _template(folder: str | os.PathLike[str]) -> str:

@@ -93,7 +93,8 @@ class Generator:
         """Options for `sample`; where a placement is asked for, the times are found here (on a calibration batch)."""
         s, noise = self.settings, self.noise()
         if s.solver == SEFI:
-            return {"method": SEFI, "steps": s.steps, "shift": 1.0 if s.shift is None else s.shift}
+            given = {"steps": s.steps, "shift": s.shift}
+            return {"method": SEFI} | {name: value for name, value in given.items() if value is not None}
         if s.solver not in (*FIXED_METHODS, *SDE_METHODS):
             options = {"atol": s.atol, "rtol": s.rtol}
             return {"method": s.solver, "adaptive": "sample"} | {k: v for k, v in options.items() if v is not None}
@@ -205,7 +206,7 @@ def with_defaults(settings: SampleSettings, defaults: SamplingDefaults | None, g
     if not given & {"solver", "steps", "placement", "atol", "rtol"}:
         names |= {"solver", "steps", "atol", "rtol", "shift"}
     elif settings.solver == defaults.solver == SEFI:
-        names |= {"shift"}
+        names |= {"steps", "shift"}
     changes = {name: getattr(defaults, name) for name in (names & found) - given}
     return settings.changed(**{name: value for name, value in changes.items() if value is not None})
 

@@ -28,8 +28,6 @@ from lwd.schedule.base import Schedule
 from lwd.solver import Solution, SolverSettings
 
 AUTOENCODER = "vae"
-FOLDERS = ("transformer", "scheduler", "text_encoder")
-"""Of a SeFi-Image repository, beside the autoencoder."""
 Pixels = np.ndarray[Any, np.dtype[np.uint8]]
 
 
@@ -260,8 +258,8 @@ def _downloaded(name: str) -> Path:
         known = nearest(name, [*MODELS, *(n for n, one in PUBLISHED.items() if isinstance(one, PublishedNetwork))])
         raise InputError(f"{name} is neither a directory, nor a model by name, nor a hub id (owner/name); {known}")
     hub = import_extra("huggingface_hub", "hub", f"downloading {name}")
-    patterns = ["*.json", "*.safetensors", f"{AUTOENCODER}/*", "*.yaml"]
-    patterns += [f"{part}/*.{kind}" for part in FOLDERS for kind in ("json", "safetensors", "txt", "jinja")]
+    # At any depth; the last three for SeFi-Image. No pickles of networks, no code.
+    patterns = ["*.json", "*.safetensors", f"{AUTOENCODER}/*", "*.yaml", "*.txt", "*.jinja"]
     try:
         return Path(hub.snapshot_download(name, allow_patterns=patterns))
     except Exception as error:  # see lwd.io.hub

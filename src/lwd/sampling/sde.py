@@ -14,7 +14,8 @@ from lwd.groups import Layout
 from lwd.path import Velocity
 from lwd.sampler import PER_SAMPLE, SampleOptions, field_breakpoints, flow_field, sample, seeded_noise
 from lwd.sampling.diffusion import Coefficient, LastStep, coefficients_of
-from lwd.sampling.sefi import SOLVER, sample_sefi
+from lwd.sampling.sefi import sample_sefi
+from lwd.sampling.settings import SEFI
 from lwd.schedule.base import Schedule
 from lwd.solver import Field, Piece, Solution, step_grid
 from lwd.solver.base import Tableau, Watch, combine, cut, full, given_grid, share_steps
@@ -266,6 +267,6 @@ def sde_settings(**settings: Any) -> SDESettings:
 
 def sampler_of(method: str) -> Callable[..., Solution]:
     """`sample_sde` for a stochastic method, `sample_sefi` for SeFi-Image's, `sample` for the others."""
-    if method == SOLVER:
+    if method == SEFI:
         return sample_sefi
     return sample_sde if method in TABLEAUS else sample

@@ -105,7 +105,9 @@ class TextPipeline(LWDPipeline):
         for name in guidance:
             if name not in ("guide", "scale", "interval"):
                 raise InputError(f"there is no option {name!r}; known: guide, scale, interval")
-        options = solver_options(solver) if solver is not None else self.default_solver()
+        options = self.default_solver() if solver is None else solver_options(solver)
+        if options.get("method") == SOLVER:
+            options = self.default_solver() | options
         self._check_turbo(options, guidance.get("scale"))
         prompts = self.embed(prompt)
         guide = guidance.get("guide", self.default_guide(guidance.get("scale")))
@@ -155,7 +157,7 @@ class TextPipeline(LWDPipeline):
         """The model's own sampler and steps."""
         found = self.checkpoint.sampling
         if found is None or found.solver != SOLVER:
-            return {"method": "dopri5"}
+            return {"method": SOLVER}
         return {"method": SOLVER, "steps": found.steps, "shift": found.shift}
 
     def default_guide(self, scale: Scale | None) -> str | None:
