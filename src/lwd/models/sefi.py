@@ -147,7 +147,7 @@ class SeFiNetwork(nn.Module):
     def forward(self, z: Tensor, times: Tensor, label: Prompts) -> Tensor:
         """z (b, c, h, w), times (b, 2), prompts (b) -> velocity (b, c, h, w)."""
         if not isinstance(label, Prompts):
-            raise InputError(f"SeFi-Image takes prompts (lwd.Prompts), got {type(label).__name__}", argument="prompt")
+            raise InputError(f"SeFi-Image takes prompts (lwd.Prompts), got {type(label).__name__}", argument="prompts")
         self.layout.check(z)
         if len(label) != len(z) or label.embeddings.shape[2] != self.config.text_width:
             found, wanted = tuple(label.embeddings.shape), (len(z), "tokens", self.config.text_width)

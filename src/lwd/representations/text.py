@@ -45,7 +45,7 @@ class TextEncoder:
     def __call__(self, prompts: Sequence[str]) -> Prompts:
         """Embed prompts: (prompts, tokens, layers x width)."""
         if isinstance(prompts, str) or not prompts or not all(isinstance(text, str) for text in prompts):
-            raise InputError(f"prompts must be a list of texts, got {prompts!r}", argument="prompt")
+            raise InputError(f"prompts must be a list of texts, got {prompts!r}", argument="prompts")
         rows = {text: self._cached(text) for text in dict.fromkeys(prompts)}
         for text, row in rows.items():
             if row is None:
@@ -119,14 +119,16 @@ class TextEncoder:
         chat = tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True, enable_thinking=False)
         count, most = len(tokenizer(chat)["input_ids"]), self.settings.length
         if count > most:
-            raise InputError(f"the prompt has {count} tokens, at most {most} are allowed; shorten it", "prompt")
+            raise InputError(f"the prompt has {count} tokens, at most {most} are allowed; shorten it", "prompts")
         found = tokenizer(chat, return_tensors="pt", padding="max_length", max_length=most)
         return {name: found[name] for name in ("input_ids", "attention_mask")}
 
     def _load(self) -> tuple[Any, Any]:
         if self._loaded is None:
             transformers = import_extra("transformers", "text", "embedding prompts")
-            folder = str(self.settings.directory)
+            folder, log = str(self.settings.directory), transformers.utils.logging
+            shown = log.is_progress_bar_enabled()
+            log.disable_progress_bar()
             try:
                 # In parts of the library: the processor of Qwen3-VL would also need torchvision.
                 tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
@@ -136,6 +138,9 @@ class TextEncoder:
             except REASONS as error:
                 reason = (str(error).splitlines() or [type(error).__name__])[0]
                 raise InputError(f"{folder} is not a complete Qwen3-VL ({reason})") from error
+            finally:
+                if shown:
+                    log.enable_progress_bar()
             if tokenizer.chat_template is None:
                 tokenizer.chat_template = _template(self.settings.directory)
             full.model.visual = None  # only text is embedded

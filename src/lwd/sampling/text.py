@@ -109,6 +109,7 @@ class TextPipeline(LWDPipeline):
         if options.get("method") == SOLVER:
             options = self.default_solver() | options
         self._check_turbo(options, guidance.get("scale"))
+        grid = self.checkpoint.grid((size, size) if isinstance(size, int) else size)
         prompts = self.embed(prompt)
         guide = guidance.get("guide", self.default_guide(guidance.get("scale")))
         scale = None if guide is None else guidance.get("scale", self._scale)
@@ -121,7 +122,7 @@ class TextPipeline(LWDPipeline):
             self.checkpoint.layout,
             seeds=seeds_of(seed, len(prompts)),
             labels=prompts,
-            size=self.checkpoint.grid((size, size) if isinstance(size, int) else size),
+            size=grid,
             device=self.device,
             **options,
         )
@@ -135,7 +136,7 @@ class TextPipeline(LWDPipeline):
             return prompt
         texts = [prompt] if isinstance(prompt, str) else list(prompt)
         if self.encoder is None:
-            raise InputError("the model has no text encoder; pass prompt embeddings (lwd.Prompts)", argument="prompt")
+            raise InputError("the model has no text encoder; pass prompt embeddings (lwd.Prompts)", argument="prompts")
         found = self.encoder(texts)
         wanted = self.checkpoint.config.text_width
         if found.embeddings.shape[2] != wanted:
