@@ -45,7 +45,7 @@ def check_labels(labels: int | Sequence[int] | Tensor, count: int) -> Tensor:
     return label
 
 
-def padded(condition: Any, extra: int) -> Any:
+def repeat_last(condition: Any, extra: int) -> Any:
     """Repeat the last row `extra` times."""
     return condition[torch.arange(len(condition) + extra).clamp(max=len(condition) - 1)] if extra else condition
 

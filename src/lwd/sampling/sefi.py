@@ -5,7 +5,7 @@ and placement (`shift:A`) is the same flow in continuous time, to its end.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Any
 
@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from lwd.checkpoints.sefi import LEVELS, SOLVER, offset_of
-from lwd.compute.conditions import check_condition, padded
+from lwd.compute.seeds import padded
 from lwd.errors import InputError, nearest
 from lwd.groups import Layout, default_lead
 from lwd.path import Velocity
-from lwd.sampler import PER_SAMPLE, SampleOptions, seeded_noise
+from lwd.sampler import first_noise, first_rows, split_options
 from lwd.schedule.base import Schedule
 from lwd.solver import Solution
 
@@ -102,19 +102,14 @@ def sample_sefi(
 
     The noise is lwd's, one seed per sample; the reference draws a batch from one seed, so its pictures differ.
     """
-    seeds, names = list(seeds), {field.name for field in fields(SampleOptions)}
-    if not seeds:
-        raise InputError("sample_sefi needs at least one seed, for example seeds=range(8)")
-    options = SampleOptions(**{name: value for name, value in settings.items() if name in names})
-    rest = {name: value for name, value in settings.items() if name not in {*names, "method"}}
+    options, rest = split_options(settings)
+    rest.pop("method", None)
     known = [field.name for field in fields(SeFiSettings)]
     for name in rest:
         if name not in known:
             raise InputError(f"the solver {SOLVER} has no setting {name!r}; {nearest(name, known)}", argument=name)
     if options.breakpoints is not None:
         raise InputError(f"breakpoints have no effect on the solver {SOLVER}", argument="breakpoints")
-    extra = -len(seeds) % options.rows
-    label = padded(check_condition(labels, len(seeds)).to(options.device), extra)
-    noise = seeded_noise(seeds, (layout.channels, *options.size), options.device).to(options.dtype)
-    solution = solve_sefi(velocity, schedule, layout, padded(noise, extra), label, SeFiSettings(**rest))
-    return replace(solution, **{name: getattr(solution, name)[: len(seeds)] for name in PER_SAMPLE})
+    rows, label = padded(seeds, labels, options.rows)
+    noise, label = first_noise(rows, layout, options), label.to(options.device)
+    return first_rows(solve_sefi(velocity, schedule, layout, noise, label, SeFiSettings(**rest)), len(seeds))
