@@ -48,7 +48,7 @@ def test_captions_and_flux2_latents(tmp_path):
     assert reader.layout == lwd.Layout.of(semantic=2, texture=8)
     batch = reader.gather(np.array([3]), np.array([False]))
     with torch.no_grad():
-        wanted = tools.autoencoder.encode(from_uint8(torch.from_numpy(source.image(3)[None])))
+        wanted = tools.autoencoder.encode(from_uint8(torch.from_numpy(np.array(source.image(3)[None]))))
     assert_close(batch.latents[:, 2:], wanted, atol=1e-4, rtol=1e-4)
 
 

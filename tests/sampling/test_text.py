@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from diffusers import Flux2KleinPipeline
+from PIL import Image
 from torch.testing import assert_close
 
 import lwd
@@ -192,8 +193,16 @@ def test_the_command(model, tmp_path, capsys):
     assert main([*command, "--out", str(out)]) == 0
     assert exit_code([*command, "--negative", "table", "--out", str(out)]) == 2
     assert says("negative").match(capsys.readouterr().err)
-    heun = ["--solver", "heun", "--steps", "4", "--placement", "shift:0.3", "--scale", "1"]
-    assert main([*command, *heun, "--out", str(tmp_path / "grid.png")]) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", ["--solver heun --steps 4 --placement shift:0.3 --scale 1", "--steps 3 --trajectory",
+                                     "--solver ab2 --steps 6 --placement optimised", "--shift 1 --free-text"])  # fmt: skip
+def test_other_samplers_by_command(model, tmp_path, options):
+    """Oracle: a picture of the size asked for."""
+    command = ["sample", "--model", str(model), "--prompt", "a red apple", "--size", "32", "--device", "cpu"]
+    assert main([*command, *options.split(), "--out", str(tmp_path / "out")]) == 0
+    assert Image.open(tmp_path / "out" / "images" / "000000.png").size == (32, 32)
 
 
 @pytest.mark.parametrize(
