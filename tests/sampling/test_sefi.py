@@ -60,7 +60,7 @@ def test_every_step_is_eulers(steps):
 
 
 def test_continuous_euler_converges_to_the_reference(monkeypatch):
-    """Oracle: the same flow: the gap closes with more steps and levels. With 1,000 levels the last one, 0.001, remains."""
+    """Oracle: the gap closes with more steps and levels; with 1,000 levels the last one, 0.001, remains."""
     layout, schedule = lwd.Layout.of(semantic=1, texture=1), schedule_of(0.1)
     data = lwd.Gaussian(layout, torch.tensor([[1.0, 0.6], [0.6, 0.7]]))
     noise, label = lwd.seeded_noise(range(8), (2, 1, 1)), torch.zeros(8, dtype=torch.int64)

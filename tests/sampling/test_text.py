@@ -196,8 +196,15 @@ def test_the_command(model, tmp_path, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", ["--solver heun --steps 4 --placement shift:0.3 --scale 1", "--steps 3 --trajectory",
-                                     "--solver ab2 --steps 6 --placement optimised", "--shift 1 --free-text"])  # fmt: skip
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--solver heun --steps 4 --placement shift:0.3 --scale 1",
+        "--steps 3 --trajectory",
+        "--solver ab2 --steps 6 --placement optimised",
+        "--shift 1 --free-text",
+    ],
+)
 def test_other_samplers_by_command(model, tmp_path, options):
     """Oracle: a picture of the size asked for."""
     command = ["sample", "--model", str(model), "--prompt", "a red apple", "--size", "32", "--device", "cpu"]
