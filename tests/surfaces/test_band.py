@@ -9,7 +9,7 @@ from lwd.cli import main
 from lwd.latents.shards import write_manifest, write_shard
 from lwd.latents.statistics import unit_statistics
 from lwd.surfaces.band import Band, extended, parse_band
-from lwd.surfaces.family import descend
+from lwd.surfaces.family import between, descend
 from lwd.surfaces.files import load_surfaces, save_surfaces
 from lwd.surfaces.lambda_path import MARGIN, farthest_outside, lambda_path
 from lwd.surfaces.measure import Samples, compare_offsets, estimate_band, offset_schedule, tabulate_band
@@ -108,9 +108,10 @@ def test_curves_stay_inside(tmp_path):
     table = load_surfaces(tmp_path)[0]
     assert table.band == band
     objective, family = lwd.FlowObjective(LAYOUT, kinetic=0.02), lwd.Polynomial(groups=LAYOUT.names)
-    inside = descend(family, GridSurfaces(table), objective, steps=40)
+    start = between(family, family.extreme(), 0.4)  # outside
+    inside = descend(start, GridSurfaces(table), objective, steps=40)
     assert farthest_outside(inside, GridSurfaces(table)) <= MARGIN
-    free = descend(family, gaussian().surfaces, objective, steps=20)
+    free = descend(start, gaussian().surfaces, objective, steps=20)
     assert float(band.outside(free.times(tau).detach()).max()) > 2 * MARGIN
 
 
