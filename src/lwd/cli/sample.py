@@ -13,6 +13,7 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "sample",
         help="draw images from a model: PNGs, ADM's .npz, a grid, a manifest",
+        usage="lwd sample --model DIR --out DIR [--label L | --prompt TEXT] [options]",
         description="Draw images from a model. Run again to continue; torchrun shares the work.",
         epilog="example: lwd sample --model fashion --label dress --out dresses.png",
     )
@@ -30,7 +31,7 @@ def add_parser(commands: Any) -> None:
     add("--prompt", dest="prompts", action="append", metavar="TEXT", help="prompt of a text-to-image model; repeatable")
     add("--prompt-file", metavar="FILE", help="prompts, one per line")
     add_settings(parser, SampleSettings, "negative", negative="TEXT")
-    add("--size", metavar="PX", help="picture of a text-to-image model: 1024, or HEIGHTxWIDTH (default: the model's)")
+    add("--size", metavar="PX", help="pixels of its pictures: 1024, or HEIGHTxWIDTH")
     names = ("count", "seed", "solver", "steps", "shift", "placement", "diffusion", "last_step", "rtol", "atol")
     add_settings(parser, SampleSettings, *names, diffusion="W", last_step="STEP")
     add_guidance(parser)
@@ -41,7 +42,7 @@ def add_parser(commands: Any) -> None:
     add("--trajectory", action="store_true", help="also draw states along tau and the clocks")
     add_settings(parser, SampleSettings, "batch", "threads")
     add("--free-text", action="store_true", help="release the text encoder before denoising")
-    add("--offload", action="store_true", help="keep weights in CPU memory (text-to-image; default: if needed)")
+    add("--offload", action="store_true", help="keep weights in the CPU's memory (text-to-image)")
     add("--device", metavar="NAME", help="cpu, cuda or cuda:N (default: a GPU if there is one)")
     parser.set_defaults(run=run)
 

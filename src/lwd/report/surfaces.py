@@ -146,10 +146,8 @@ def write_path(path: LambdaPath, out: str | os.PathLike[str], about: Mapping[str
         PathPoint(
             kinetic=p.kinetic,
             schedule=p.schedule.to_dict(),
-            **{
-                name: getattr(p, name)
-                for name in ("objective", "flow", "energy", "collapsed", "floor", "outside", "error")
-            },
+            outside=p.outside or None,
+            **{name: getattr(p, name) for name in ("objective", "flow", "energy", "collapsed", "floor", "error")},
         )
         for p in path.points
     ]

@@ -26,7 +26,7 @@ class SampleSettings(Record):
     prompts: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     """Prompts of a text-to-image model; images cycle through them."""
     negative: str | None = None
-    """Negative prompt of a text-to-image model (default: empty)."""
+    """Negative prompt (default: empty)."""
     size: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]] | None = None
     """Height and width of the pictures of a text-to-image model, in pixels."""
     solver: str = "dopri5"

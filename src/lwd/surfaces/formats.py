@@ -41,8 +41,8 @@ class PathPoint(Record):
     """Whether the curve has collapsed to the extreme of its family."""
     floor: float | None
     """Objective of the best monotone path, for two groups."""
-    outside: float = 0.0
-    """Largest distance from the band of the surfaces."""
+    outside: float | None = None
+    """Largest distance from the band of the surfaces, if they have one and the curve leaves it."""
     error: float | None
     """Predicted error of the sampler, if a number of steps was given."""
 
