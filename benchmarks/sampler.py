@@ -1,28 +1,36 @@
 """Error against evaluations of every solver and placement, compared with SFD's call of torchdiffeq's dopri5.
 
-    python benchmarks/sampler.py [--model DIR] [--skip-mixture] [--json]
+    python benchmarks/sampler.py [--model DIR] [--skip-mixture] [--sefi] [--json]
 
 On the mixture oracle under three schedules and, with --model, on a trained checkpoint (see `lwd train`). SFD's call is
 odeint(field, noise, linspace(0, 1, 250), method="dopri5", atol=1e-6, rtol=1e-3): one step size for the batch, 250
 stored states, no knowledge of kinks. `matched` is the smallest number of evaluations with which one of our settings is
 at least as accurate, divided by theirs. Memory is the growth of the peak while a process solves for many samples.
+
+--sefi compares SeFi-Image's own sampler with ours instead, on a network of its architecture with small random weights
+(tests/fixtures/sefi_tiny), guided as its models are.
 """
 
 import argparse
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 from torchdiffeq import odeint
 
 import lwd
+from lwd.models.sefi import SeFiConfig, SeFiNetwork
 from lwd.sampling.benchmark import OPTIMISE, Trial, front, sampler_errors
 from lwd.sampling.flow import Flow
 from lwd.sampling.generator import open_generator
+from lwd.sampling.placement import place
 from lwd.sampling.settings import SampleSettings
 
 MORE = (4, 6, 8, 12, 16, 20, 24, 32, 48, 64, 96)
@@ -125,10 +133,58 @@ def table(trials: list[Trial], theirs: Trial) -> str:
     return "\n".join([*lines, f"torchdiffeq as SFD calls it: {theirs.nfe}: {theirs.error:.1e}"])
 
 
+def sefi_flow() -> Flow:
+    """The fixture's network with its guidance, for the fixture's two prompts."""
+    root = Path(__file__).parents[1] / "tests" / "fixtures"
+    tensors, about = load_file(root / "sefi_tiny.safetensors"), json.loads((root / "sefi_tiny.json").read_text())
+    layout = lwd.Layout.of(semantic=about["semantic_channels"], texture=about["texture_channels"])
+    network = SeFiNetwork(SeFiConfig(layout, about["backbone"])).eval().requires_grad_(False)
+    network.load_state_dict({k.removeprefix("weights."): v for k, v in tensors.items() if k.startswith("weights.")})
+    prompts, null = (lwd.Prompts(tensors[key], tensors["text_ids"]) for key in ("prompt_embeds", "negative_embeds"))
+    one = null[torch.zeros(1, dtype=torch.int64)]
+    guided = lwd.ClassifierFree(network, one, about["guidance_scale"], layout)
+    schedule = lwd.Offset(about["delta_t"], layout.names, "semantic")
+    return Flow(guided, schedule, layout, (4, 6), (0, 1), 4, prompts=prompts)
+
+
+def compare_sefi(budgets: Sequence[int] = (6, 12, 24, 50), shift: float = 0.3) -> float:
+    """Print errors of the reference's sampler and of ours; returns our evaluations for its error in 50 steps / 50."""
+    flow = sefi_flow()
+    truth = flow.truth()
+
+    def error(z: Tensor) -> float:
+        return float((z - truth).double().square().mean().sqrt() / truth.double().std())
+
+    labels = flow.condition(flow.count)
+    where: dict[str, Any] = {"seeds": range(flow.count), "labels": labels, "size": flow.size}
+    rows: dict[str, dict[int, float]] = {}
+    for steps in budgets:
+        found = lwd.sample_sefi(flow.velocity, flow.schedule, flow.layout, **where, steps=steps, shift=shift)
+        rows.setdefault("reference", {})[steps] = error(found.z)
+    # A multistep method restarts at each of two kinks with one evaluation more.
+    for method, stages, extra in (("euler", 1, 0), ("heun", 2, 0), ("ab2", 1, 3), ("ab3", 1, 3)):
+        for placement in (f"shift:{shift}", "tau", "texture"):
+            for budget in sorted({*budgets, 8, 16, 32}):
+                steps = (budget - extra) // stages
+                if steps >= 3:
+                    grid = place(placement, steps, method, flow)
+                    solution = flow.solve(method=method, grid=grid)
+                    rows.setdefault(f"{method}, {placement}", {})[solution.nfe] = error(solution.z)
+    costs = sorted({cost for row in rows.values() for cost in row})
+    print("| solver, placement |" + "".join(f" {cost} |" for cost in costs))
+    print("| --- |" + " ---: |" * len(costs))
+    for name, row in rows.items():
+        print(f"| {name} |" + "".join(f" {row[cost]:.1e} |" if cost in row else " |" for cost in costs))
+    goal = rows.pop("reference")[max(budgets)]
+    enough = [cost for row in rows.values() for cost, value in row.items() if value <= goal]
+    return min(enough) / max(budgets) if enough else float("inf")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", help="a checkpoint or a run of lwd train")
     parser.add_argument("--skip-mixture", action="store_true", help="only the model")
+    parser.add_argument("--sefi", action="store_true", help="only SeFi-Image's sampler, on small random weights")
     parser.add_argument("--json", action="store_true", help="print the ratios as one JSON object on the last line")
     parser.add_argument("--memory", choices=("ours", "theirs"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -136,6 +192,12 @@ def main() -> None:
         print(memory(arguments.memory))
         return
     result: dict[str, float] = {}
+    if arguments.sefi:
+        result["sefi"] = compare_sefi()
+        print(f"\nmatched: {result['sefi']:.2f} of the evaluations of its 50 steps (random small weights)")
+        if arguments.json:
+            print(json.dumps(result))
+        return
     for name, flow in flows(arguments.model, arguments.skip_mixture).items():
         trials, theirs, matched = compare(flow)
         result[name] = matched

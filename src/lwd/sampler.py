@@ -19,8 +19,8 @@ from lwd.solver.settings import solver_settings
 PER_SAMPLE = ("z", "accepted_per_sample", "rejected_per_sample", "nfe_per_sample")
 
 
-def flow_field(velocity: Velocity, schedule: Schedule, layout: Layout, label: Tensor) -> Field:
-    """The global-time field V = rates x velocity (Eq. global-target-field), ready for `solve`; label: (b,)."""
+def flow_field(velocity: Velocity, schedule: Schedule, layout: Layout, label: Any) -> Field:
+    """The global-time field V = rates x velocity (Eq. global-target-field), ready for `solve`; label: b rows."""
     if schedule.groups != layout.names:
         raise InputError(
             f"the schedule is for the groups {', '.join(schedule.groups)}, the layout has {', '.join(layout.names)}; "
@@ -68,12 +68,13 @@ def sample(
     layout: Layout,
     *,
     seeds: Sequence[int],
-    labels: int | Sequence[int] | Tensor = 0,
+    labels: Any = 0,
     **settings: Any,
 ) -> Solution:
     """Draw one sample per seed: from noise at tau = 0 to data at tau = 1 along `schedule` (Eq. inference-ode).
 
-    The noise of a seed is the same for any batch size, order and device. labels: one for all, or one per seed.
+    The noise of a seed is the same for any batch size, order and device. labels: one for all, or one per seed;
+    classes, or another condition that the network takes, such as `Prompts`.
     settings: fields of `SampleOptions` (size, device, ...) and `SolverSettings` (method, steps, rtol, ...).
 
     Example:

@@ -18,6 +18,8 @@ class SamplingDefaults(Record):
     """Absolute tolerance (dopri5)."""
     rtol: float | None = None
     """Relative tolerance (dopri5)."""
+    shift: float | None = None
+    """Timestep shift (sefi)."""
     guide: str = ""
     """Preset of the weak model for AutoGuidance, or null for classifier-free guidance; for information."""
     scale: float | dict[str, float] | None = None

@@ -18,14 +18,14 @@ def add_parser(commands: Any) -> None:
     )
     add = parser.add_argument
     add("source", metavar="SOURCE", help="fashion/train, cifar10/train, or a directory with one folder per class")
-    add("--texture", required=True, metavar="DIR", help="texture autoencoder (of lwd fit, or diffusers' AutoencoderKL)")
+    add("--texture", required=True, metavar="DIR", help="texture autoencoder (of lwd fit, or diffusers' KL and Flux 2)")
     text = "resnet50:4@64, a DINOv2 or CLIP model, or embedded; NAME=ENCODER, repeated, for several groups"
     add("--semantic", required=True, action="append", metavar="ENCODER", help=text)
     text = "compressor of the semantic features (PCA or SemVAE); NAME=DIR, repeated, for several groups"
     add("--compress", action="append", metavar="DIR", help=text)
     add("--align", metavar="ENCODER", help="encoder of alignment features (REPA), independent of the semantic latents")
     add("--out", required=True, metavar="DIR", help="directory for the shards")
-    names = ("size", "shard_size", "batch", "dtype", "features", "skip_bad", "threads")
+    names = ("size", "shard_size", "batch", "dtype", "features", "captions", "skip_bad", "threads")
     add_settings(parser, EncodeSettings, *names, size="PX")
     add("--device", metavar="NAME", help="cpu, cuda or cuda:N (default: this process's GPU if there is one)")
     parser.set_defaults(run=run)

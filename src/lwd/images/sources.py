@@ -141,6 +141,18 @@ class FolderSource:
             reason = str(error) or type(error).__name__
             raise BadImage(f"{path} is not a readable image ({reason})", self.files[index]) from error
 
+    def caption(self, index: int) -> str:
+        """The text beside an image: IMAGE.txt for IMAGE.jpg."""
+        path = (self.root / self.files[index]).with_suffix(".txt")
+        try:
+            text = " ".join(path.read_text("utf-8").split())
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or type(error).__name__
+            raise InputError(f"{path} is not a readable caption of its image ({reason})") from error
+        if not text:
+            raise InputError(f"{path} is empty; a caption is needed for every image")
+        return text
+
     def digest(self) -> str:
         """Checksum of the names and sizes of all files."""
         digest = hashlib.sha256()

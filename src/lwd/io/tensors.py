@@ -9,6 +9,7 @@ import struct
 import warnings
 import zipfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from lwd.errors import InputError
-from lwd.io.files import atomic_file
+from lwd.io.files import atomic_file, read_json
 
 DTYPES = {
     torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
@@ -119,6 +120,86 @@ def read_safetensors(path: str | os.PathLike[str], device: str = "cpu") -> dict[
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
         raise InputError(f"{path} is not a complete safetensors file ({error})") from error
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A tensor in a safetensors file: its dtype, its shape, and the position of its first byte."""
+
+    path: Path
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    start: int
+
+    def read(self) -> Tensor:
+        """Read this tensor alone: unlike a memory map, nothing of the file stays in memory."""
+        tensor = torch.empty(self.shape, dtype=self.dtype)
+        view = memoryview(tensor.reshape(-1).view(torch.uint8).numpy().data)
+        try:
+            with self.path.open("rb", buffering=0) as file:
+                file.seek(self.start)
+                while len(view):
+                    count = file.readinto(view)
+                    if not count:
+                        raise InputError(f"{self.path} was truncated while it was read")
+                    view = view[count:]
+        except OSError as error:
+            raise InputError(f"cannot read {self.path}: {error.strerror or error}") from error
+        return tensor
+
+
+def list_safetensors(path: str | os.PathLike[str]) -> dict[str, Stored]:
+    """List the tensors of a safetensors file by name, without reading them; a damaged file is an InputError."""
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"{path} does not exist")
+    try:
+        with safe_open(path, "pt"):  # checks the header and the length of the file
+            pass
+        with path.open("rb") as file:
+            length = struct.unpack("<Q", file.read(8))[0]
+            header = json.loads(file.read(length))
+        kinds = {name: dtype for dtype, name in DTYPES.items()}
+        entries = [(name, one) for name, one in header.items() if name != "__metadata__"]
+        return {
+            name: Stored(path, kinds[one["dtype"]], tuple(one["shape"]), 8 + length + one["data_offsets"][0])
+            for name, one in entries
+        }
+    except KeyError as error:
+        raise InputError(f"{path} has tensors of a type that lwd does not read ({error.args[0]})") from error
+    except (SafetensorError, OSError, ValueError) as error:
+        raise InputError(f"{path} is not a complete safetensors file ({error})") from error
+
+
+def find_weights(directory: str | os.PathLike[str], name: str) -> dict[str, Stored]:
+    """List the tensors of NAME.safetensors, or of all shards in NAME.safetensors.index.json; a missing one is an error.
+
+    This is diffusers' and transformers' layout. Shards are files in the same directory.
+    """
+    directory = Path(directory)
+    index = directory / f"{name}.safetensors.index.json"
+    if not index.is_file():
+        if not (directory / f"{name}.safetensors").is_file():
+            raise InputError(f"{directory} has neither {name}.safetensors nor {index.name}")
+        return _without_prefix(list_safetensors(directory / f"{name}.safetensors"))
+    value = read_json(index)
+    listed = value.get("weight_map") if isinstance(value, Mapping) else None
+    if not isinstance(listed, Mapping) or not listed:
+        raise InputError(f"{index} has no weight_map of tensors and shards")
+    found: dict[str, Stored] = {}
+    for file in sorted({str(shard) for shard in listed.values()}):
+        if Path(file).name != file or not (directory / file).is_file():
+            raise InputError(f"{directory} lacks the shard {file}, which {index.name} lists; download it again")
+        found |= list_safetensors(directory / file)
+    lost = [tensor for tensor, file in listed.items() if tensor not in found or found[tensor].path.name != file]
+    if lost:
+        raise InputError(f"{directory / str(listed[lost[0]])} lacks {lost[0]}, which {index.name} lists")
+    return _without_prefix(found)
+
+
+def _without_prefix(found: dict[str, Stored]) -> dict[str, Stored]:
+    bare = {_bare(name): stored for name, stored in found.items()}
+    return bare if len(bare) == len(found) else found
 
 
 def write_safetensors(path: str | os.PathLike[str], tensors: Mapping[str, Tensor]) -> None:

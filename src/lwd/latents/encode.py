@@ -19,9 +19,9 @@ from lwd.images.sources import BadImage, ImageSource, center_crop, source_digest
 from lwd.io.files import read_json, write_json
 from lwd.io.jobs import keep_plan, shared
 from lwd.latents.encoders import Encoders
-from lwd.latents.formats import PartMoments, ShardPart
+from lwd.latents.formats import CaptionsFile, PartMoments, ShardPart
 from lwd.latents.settings import EncodeSettings
-from lwd.latents.shards import MANIFEST, group_key, open_shard, write_manifest, write_shard
+from lwd.latents.shards import CAPTIONS, MANIFEST, group_key, open_shard, write_manifest, write_shard
 from lwd.latents.statistics import statistics_of
 from lwd.representations.encoders import move
 from lwd.representations.texture import from_uint8
@@ -105,6 +105,7 @@ def encode(
     source = open_source(source) if isinstance(source, str) else source
     if not 0 <= rank < world:
         raise InputError(f"the rank of {world} processes must be 0 to {world - 1}, got {rank}")
+    _check_captions(source, settings)
     where = choose_device(str(device))
     provenance = {"source": source.name, "digest": source_digest(source), "classes": list(source.classes)}
     job = _Job(source, Path(out), encoders, settings, where, provenance | {"encoders": dict(encoders.record)})
@@ -237,8 +238,25 @@ def _finish(job: _Job) -> None:
     # Added only now: directories that earlier versions started can be finished.
     provenance = {**job.provenance, "size": job.settings.size} | ({"left_out": bad} if bad else {})
     lines = [part.line for part in parts if part.line is not None]
+    if job.settings.captions:
+        left = {number for number, _ in bad}
+        _write_captions(job, [i for i in range(len(job.source)) if i not in left])
     with shared(job.out / MANIFEST):
         write_manifest(job.out, job.encoders.layout, len(job.source.classes), lines, statistics, provenance)
+
+
+def _check_captions(source: ImageSource, settings: EncodeSettings) -> None:
+    """Raise an error before the first image is encoded, if captions are wanted but missing."""
+    if settings.captions and not hasattr(source, "caption"):
+        raise InputError(f"{source.name} has no captions; use a folder with IMAGE.txt beside IMAGE.jpg", "captions")
+    if settings.captions and len(source):
+        source.caption(0)  # type: ignore[attr-defined]
+
+
+def _write_captions(job: _Job, index: list[int]) -> None:
+    texts = [job.source.caption(i) for i in index]  # type: ignore[attr-defined]
+    with shared(job.out / CAPTIONS):
+        CaptionsFile(captions=texts).write(job.out / CAPTIONS)
 
 
 def _check_plan(job: _Job) -> None:

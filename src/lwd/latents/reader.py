@@ -4,6 +4,7 @@ import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ from torch import Tensor
 from lwd.compute.order import coin, order
 from lwd.errors import InputError
 from lwd.groups import Group, Layout
-from lwd.latents.formats import Manifest
+from lwd.latents.formats import CaptionsFile, Manifest
 from lwd.latents.shards import (
+    CAPTIONS,
     FEATURES,
     FLIP,
     Shard,
@@ -59,7 +61,7 @@ class LatentReader:
         features: bool = False,
         classes: int | None = None,
     ) -> None:
-        directory = Path(directory)
+        self.directory = directory = Path(directory)
         manifest = read_manifest(directory)
         self.shards = _open_all(directory, manifest)
         if groups is None:
@@ -86,6 +88,16 @@ class LatentReader:
 
     def __len__(self) -> int:
         return int(self.ends[-1])
+
+    @cached_property
+    def captions(self) -> list[str]:
+        """One text for each image; empty if the shards have none."""
+        if not (self.directory / CAPTIONS).is_file():
+            return []
+        texts = CaptionsFile.read(self.directory / CAPTIONS).captions
+        if len(texts) != len(self):
+            raise InputError(f"{self.directory / CAPTIONS} has {len(texts)} captions for {len(self)} images")
+        return texts
 
     @property
     def fingerprint(self) -> str:

@@ -23,6 +23,7 @@ from lwd.latents.formats import Manifest, ShardLine
 from lwd.latents.statistics import Statistics, read_reference_statistics
 
 MANIFEST = "manifest.json"
+CAPTIONS = "captions.json"
 FEATURES = "feats_dino"
 MAX_HEADER = 2**20
 TORCH = {name: dtype for dtype, name in DTYPES.items()}

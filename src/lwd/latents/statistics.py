@@ -78,6 +78,12 @@ def statistics_of(moments: Mapping[str, ChannelMoments]) -> Statistics:
     return Statistics(means, stds)
 
 
+def unit_statistics(layout: Layout) -> Statistics:
+    """Mean 0 and standard deviation 1: latents that stay as they are."""
+    zeros = {group.name: torch.zeros(group.channels) for group in layout}
+    return Statistics(zeros, {name: torch.ones_like(mean) for name, mean in zeros.items()})
+
+
 def save_statistics(statistics: Statistics, path: str | os.PathLike[str]) -> None:
     """Write as JSON; float32 values round-trip bit for bit."""
     StatisticsFile(groups=statistics.groups()).write(path)

@@ -20,6 +20,7 @@ from lwd.objective import FlowObjective, Reduction
 from lwd.path import Velocity
 from lwd.probing.joint import probe_config
 from lwd.sampler import sample
+from lwd.schedule.base import Schedule
 from lwd.schedule.fixed import Synchronous
 from lwd.surfaces.curvature import predicted_error
 from lwd.surfaces.files import NAME, load_surfaces, save_surfaces
@@ -85,7 +86,7 @@ def _tabulate(out: Path, network: nn.Module, data: Latents, about: Mapping[str, 
     latents, labels = _held(data, about["samples"], about["seed"], device)
     pair = len(data.layout) == 2  # a sampler's error is predicted from a grid
     table = tabulate(network, latents, labels, data.layout, about["points"], bends=pair, progress=progress)
-    scales = calibrate(network, table, labels[:CALIBRATION], data.size) if pair else {}
+    scales = calibrate(network, table, labels[:CALIBRATION], data.size, device=device) if pair else {}
     save_surfaces(table, out / NAME, {**about, "error_scales": scales, "falling": _falling(out)})
 
 
@@ -125,17 +126,23 @@ def _is_there(out: Path, about: Mapping[str, Any]) -> bool:
 
 
 def calibrate(
-    velocity: Velocity, table: SurfaceTable, labels: Tensor, size: Sequence[int], steps: int = 16
+    velocity: Velocity,
+    table: SurfaceTable,
+    labels: Any,
+    size: Sequence[int],
+    steps: int = 16,
+    schedule: Schedule | None = None,
+    device: torch.device | str = "cpu",
 ) -> dict[str, float]:
-    """Measure the ratio of the real error of a sampler to `predicted_error`, by order, under the synchronous schedule.
+    """Measure the ratio of the real error of a sampler to `predicted_error`, by order; the synchronous schedule's.
 
-    The denoiser works under every schedule, so one comparison with real samples is enough: euler for order 1 and heun
-    for order 2, against heun with eight times as many steps.
+    A denoiser that works under every schedule needs one comparison with real samples: euler for order 1 and heun for
+    order 2, against heun with eight times as many steps. schedule: for a denoiser that was trained under one.
     """
     surfaces = smooth(table)
     assert isinstance(surfaces, GridSurfaces)
-    schedule, scales = Synchronous(table.layout.names), dict[str, float]()
-    where: dict[str, Any] = {"size": tuple(size), "device": labels.device, "labels": labels.tolist()}
+    schedule, scales = schedule or Synchronous(table.layout.names), dict[str, float]()
+    where: dict[str, Any] = {"size": tuple(size), "device": device, "labels": labels}
     where["seeds"] = range(len(labels))
     exact = sample(velocity, schedule, table.layout, method="heun", steps=8 * steps, **where).z
     for order, method in ((1, "euler"), (2, "heun")):

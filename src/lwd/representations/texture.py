@@ -68,7 +68,16 @@ class TextureAutoencoder(nn.Module, ABC):
         value = read_json(path)
         if isinstance(value, Mapping) and value.get("format") == PatchAutoencoderFile.format_name():
             return PatchAutoencoder.read(Path(directory))
+        if is_flux2(value):
+            from lwd.representations.flux2 import Flux2Autoencoder  # a subclass
+
+            return Flux2Autoencoder.read(Path(directory))
         return KLAutoencoder.read(Path(directory))
+
+
+def is_flux2(config: Any) -> bool:
+    """Whether a parsed config.json is that of Flux 2's autoencoder."""
+    return isinstance(config, Mapping) and config.get("_class_name") == "AutoencoderKLFlux2"
 
 
 class KLAutoencoder(TextureAutoencoder):

@@ -15,6 +15,7 @@ from torch import Tensor
 from lwd.assets import MODELS
 from lwd.checkpoints.directory import Checkpoint, load, locate, write_into
 from lwd.checkpoints.published import PUBLISHED, PublishedNetwork
+from lwd.checkpoints.sefi import is_sefi
 from lwd.errors import InputError, import_extra, nearest
 from lwd.guidance import AutoGuidance, ClassifierFree, Interval, Scale
 from lwd.io.files import atomic_directory, write_bytes
@@ -22,6 +23,8 @@ from lwd.io.hub import hub_error
 from lwd.path import Velocity
 from lwd.representations.texture import TextureAutoencoder, to_uint8
 from lwd.sampling.sde import SDESettings, sampler_of
+from lwd.sampling.sefi import SeFiSettings
+from lwd.schedule.base import Schedule
 from lwd.solver import Solution, SolverSettings
 
 AUTOENCODER = "vae"
@@ -52,16 +55,41 @@ class LWDPipeline:
                 )
         self.checkpoint, self.autoencoder = checkpoint, autoencoder
 
-    @classmethod
+    @staticmethod
     def from_pretrained(
-        cls, name: str | os.PathLike[str], device: torch.device | str = "cpu", dtype: torch.dtype | None = None
+        name: str | os.PathLike[str],
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype | None = None,
+        **options: Any,
     ) -> "LWDPipeline":
-        """Load a directory (checkpoint or run), `fashion` (ships with lwd), `sfd-xl` (`lwd fetch`), or a hub id."""
+        """Load a directory (checkpoint or run), `fashion` (ships with lwd), `sfd-xl` (`lwd fetch`), or a hub id.
+
+        A text-to-image model (SeFi-Image) becomes a `TextPipeline`; options: its `offload` and `free_text`.
+        """
         directory = resolve(name)
+        if is_sefi(directory):
+            from lwd.sampling.text import TextPipeline  # a subclass
+
+            return TextPipeline.load(directory, device, dtype, str(name), **options)
+        if options:
+            raise InputError(f"{next(iter(options))} is for text-to-image models only")
         checkpoint = load(directory, device, dtype)
         vae = directory / AUTOENCODER
         autoencoder = TextureAutoencoder.load(vae).to(device) if vae.is_dir() else None
-        return cls(checkpoint, autoencoder)
+        return LWDPipeline(checkpoint, autoencoder)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network computes."""
+        return next(self.checkpoint.velocity.parameters()).device
+
+    def under(self, schedule: Schedule, anyway: bool = False) -> "LWDPipeline":
+        """Return the same model under another schedule; see `Checkpoint.under`."""
+        return LWDPipeline(self.checkpoint.under(schedule, anyway), self.autoencoder)
+
+    def with_decoder(self, autoencoder: TextureAutoencoder) -> "LWDPipeline":
+        """Return the same model with another autoencoder."""
+        return LWDPipeline(self.checkpoint, autoencoder)
 
     def save_pretrained(self, directory: str | os.PathLike[str], replace: bool = False) -> None:
         """Write a directory for the hub: the checkpoint, the autoencoder in vae/, and a model card."""
@@ -103,18 +131,16 @@ class LWDPipeline:
         guide: a weaker model (AutoGuidance) or "null" (classifier-free); needs a scale. size: of the latent grid.
         """
         labels = self.check_labels(class_labels)
-        first = _as_int(seed)
-        seeds = list(seed) if first is None else range(first, first + len(labels))  # type: ignore[arg-type]
-        settings = _solver_settings(solver)
+        settings = solver_options(solver)
         grid = self.checkpoint.config.grid if size is None else tuple(size)
         solution = sampler_of(settings.get("method", "dopri5"))(
             self.guided(guide, scale, interval),
             self.checkpoint.schedule,
             self.checkpoint.layout,
-            seeds=seeds,
+            seeds=seeds_of(seed, len(labels)),
             labels=labels,
             size=grid,
-            device=next(self.checkpoint.velocity.parameters()).device,
+            device=self.device,
             **settings,
         )
         latents = self.checkpoint.latents(solution.z)
@@ -145,8 +171,11 @@ class LWDPipeline:
         names = self.checkpoint.class_names
         return names[label] if label < len(names) else str(label)
 
-    def guided(self, guide: Any, scale: Scale | None, interval: Interval | None) -> Velocity:
-        """Return the velocity, guided by a weaker model or, with guide="null", by the model itself without a label."""
+    def guided(self, guide: Any, scale: Scale | None, interval: Interval | None, null: Any = None) -> Velocity:
+        """Return the velocity, guided by a weaker model or, with guide="null", by the model itself without a label.
+
+        null: the condition that stands for "without a label", if it is not the model's null label.
+        """
         main, layout = self.checkpoint.velocity, self.checkpoint.layout
         if guide is None:
             if scale is not None or interval is not None:
@@ -157,15 +186,14 @@ class LWDPipeline:
         if scale is None:
             raise InputError("a guide needs a scale, for example 1.5 (1 = no guidance)", argument="scale")
         if guide == "null":
-            return ClassifierFree(main, main.null_label, scale, layout, interval)
+            return ClassifierFree(main, self.checkpoint.null_label if null is None else null, scale, layout, interval)
         if isinstance(guide, str):
             raise InputError(f"guide must be a model or 'null', got {guide!r}; load it first with from_pretrained")
         guide = guide.checkpoint if isinstance(guide, LWDPipeline) else guide
         if isinstance(guide, Checkpoint):
             if guide.layout != layout:
                 raise InputError(f"the guide has the groups {guide.layout}, but the model has {layout}")
-            if guide.config.classes != self.checkpoint.config.classes:
-                raise InputError(f"the guide has {guide.config.classes} classes, but the model {main.config.classes}")
+            self.check_guide(guide)
             if guide.schedule != self.checkpoint.schedule and not guide.any_schedule:
                 raise InputError(
                     "the guide was trained under another schedule; model and guide must have the same schedule",
@@ -173,6 +201,13 @@ class LWDPipeline:
                 )
             guide = guide.velocity
         return AutoGuidance(main, guide, scale, layout, interval)
+
+    def check_guide(self, guide: Checkpoint) -> None:
+        """Raise an error if the guide does not take the model's conditions."""
+        ours, theirs = self.checkpoint.config, guide.config
+        if not isinstance(theirs, type(ours)) or theirs.classes != ours.classes:
+            found = getattr(theirs, "classes", "no")
+            raise InputError(f"the guide has {found} classes, but the model {ours.classes}")
 
     @torch.no_grad()
     def decode(self, z: Tensor) -> Pixels:
@@ -191,8 +226,16 @@ def _as_int(value: Any) -> int | None:
         return None
 
 
-def _solver_settings(solver: Any) -> dict[str, Any]:
-    known = {field.name for kind in (SolverSettings, SDESettings) for field in fields(kind)} | {"breakpoints"}
+def seeds_of(seed: int | Sequence[int], count: int) -> Sequence[int]:
+    """Seeds of `count` images: consecutive ones, or those given."""
+    first = _as_int(seed)
+    return list(seed) if first is None else range(first, first + count)  # type: ignore[arg-type]
+
+
+def solver_options(solver: Any) -> dict[str, Any]:
+    """The settings of a solver: its name, or a mapping with known keys."""
+    kinds = (SolverSettings, SDESettings, SeFiSettings)
+    known = {field.name for kind in kinds for field in fields(kind)} | {"breakpoints"}
     if isinstance(solver, str):
         return {"method": solver}
     if not isinstance(solver, Mapping):
@@ -215,7 +258,8 @@ def _downloaded(name: str) -> Path:
         known = nearest(name, [*MODELS, *(n for n, one in PUBLISHED.items() if isinstance(one, PublishedNetwork))])
         raise InputError(f"{name} is neither a directory, nor a model by name, nor a hub id (owner/name); {known}")
     hub = import_extra("huggingface_hub", "hub", f"downloading {name}")
-    patterns = ["*.json", "*.safetensors", f"{AUTOENCODER}/*"]
+    # At any depth; the last three for SeFi-Image. No pickles of networks, no code.
+    patterns = ["*.json", "*.safetensors", f"{AUTOENCODER}/*", "*.yaml", "*.txt", "*.jinja"]
     try:
         return Path(hub.snapshot_download(name, allow_patterns=patterns))
     except Exception as error:  # see lwd.io.hub

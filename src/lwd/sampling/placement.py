@@ -12,6 +12,7 @@ from lwd.errors import InputError, SolveError, nearest
 from lwd.sampler import field_breakpoints, flow_field, seeded_noise
 from lwd.sampling.flow import Flow
 from lwd.sampling.sde import split_last
+from lwd.sampling.sefi import shifted
 from lwd.sampling.settings import OPTIMISED, SHIFT, UNIFORM
 from lwd.schedule.base import Schedule
 from lwd.solver import solve
@@ -47,7 +48,7 @@ def place(placement: str, steps: int, method: str, flow: Flow, ends: Sequence[fl
         return (*times, *(piece.end for piece in late))
     if method not in ORDERS:
         raise InputError(f"optimised steps are for {', '.join(ORDERS)}, not for {method}", argument="placement")
-    label = torch.tensor(flow.label(CALIBRATION), device=flow.device)
+    label = flow.condition(CALIBRATION)
     noise = seeded_noise(range(FIRST_SEED, FIRST_SEED + CALIBRATION), (flow.layout.channels, *flow.size), flow.device)
     field = flow_field(flow.velocity, schedule, flow.layout, label)
     starts = [_times(step_grid(steps, cut(breakpoints), method))]
@@ -79,11 +80,6 @@ def clock_of(placement: str, schedule: Schedule) -> Clock:
     if not 0 < factor < math.inf:
         raise InputError(f"{SHIFT}:A needs a number A > 0, got {placement!r}", argument="placement")
     return Clock(lambda tau: shifted(tau, 1 / factor), lambda s: shifted(s, factor))
-
-
-def shifted(s: Tensor, factor: float) -> Tensor:
-    """The timestep shift a s / (1 + (a - 1) s) (SD3, with 0 = noise); its inverse is the shift by 1 / a."""
-    return factor * s / (1 + (factor - 1) * s)
 
 
 def even_in(group: str, steps: int, schedule: Schedule, breakpoints: Sequence[float] = ()) -> tuple[float, ...]:

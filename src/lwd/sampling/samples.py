@@ -185,7 +185,8 @@ class _Job:
 
 
 def _nameless(value: Any) -> Any:
-    return {k: v for k, v in value.items() if k != "name"} if isinstance(value, Mapping) else value
+    """Leave out the name, and what is empty: the record of classifier-free guidance has no digest."""
+    return {k: v for k, v in value.items() if k != "name" and v != ""} if isinstance(value, Mapping) else value
 
 
 def _folder_digest(folder: Path, count: int) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,11 +11,14 @@ from torch import Tensor
 from lwd.errors import InputError
 from lwd.groups import Layout
 from lwd.path import Velocity, interpolate
+from lwd.surfaces.band import Band, extended
 
 BATCH = 256
 """Samples evaluated at once."""
 LEAST = 32
 """Smallest number of samples for estimating a mean square."""
+WALL = 100.0
+"""Loss per squared distance from a band, in units of the largest loss inside."""
 SHIFT = 0.01
 """Time step of the finite differences of the velocity."""
 
@@ -37,6 +41,8 @@ class SurfaceTable:
     count: int
     axis: Tensor | None = None
     bends: Tensor | None = None
+    band: Band | None = None
+    """Where the network can be trusted (two groups); other points were not measured, and their values are 0."""
 
     def __post_init__(self) -> None:
         m, n = len(self.points), len(self.layout)
@@ -57,12 +63,20 @@ class SurfaceTable:
             raise InputError("losses and energies of the surfaces are mean squares and cannot be negative")
         if self.count < LEAST:
             raise InputError(f"the surfaces were tabulated from {self.count} samples; at least {LEAST} are needed")
+        if self.band is not None and (n != 2 or self.axis is None):
+            raise InputError("a band needs surfaces of two groups on a grid")
         if self.axis is not None:
             a = self.axis
             if a.ndim != 1 or len(a) < 2 or a[0] != 0 or a[-1] != 1 or not (a.diff() > 0).all():
                 raise InputError("the axis of the surfaces must increase from 0 to 1; tabulate again")
             if not torch.equal(self.points, grid_points(a, n)):
                 raise InputError("the points of the surfaces are not the grid of their axis; tabulate again")
+
+    @property
+    def mask(self) -> Tensor:
+        """Which points were measured: (m,)."""
+        everywhere = torch.ones(len(self.points), dtype=torch.bool)
+        return everywhere if self.band is None else self.band.contains(self.points)
 
 
 def grid_points(axis: Tensor, groups: int) -> Tensor:
@@ -82,7 +96,7 @@ def scattered_points(count: int, groups: int) -> Tensor:
 def tabulate(
     velocity: Velocity,
     data: Tensor,
-    labels: Tensor,
+    labels: Any,
     layout: Layout,
     points: int = 13,
     bends: bool = True,
@@ -99,17 +113,23 @@ def tabulate(
     places = grid_points(axis, len(layout)) if axis is not None else scattered_points(32 * points, len(layout))
     generator = torch.Generator().manual_seed(0)
     noise = torch.randn(data.shape, generator=generator, dtype=data.dtype).to(data.device)
-    samples = [tuple(part) for part in zip(*(torch.split(x, BATCH) for x in (data, noise, labels)), strict=True)]
-    rows = [_one_point(velocity, samples, layout, place, bends, progress) for place in places]
+    samples = split_samples(data, noise, labels)
+    rows = [at_point(velocity, samples, layout, place, bends, progress) for place in places]
     means, errors, grams = (torch.stack(part) for part in zip(*rows, strict=True))
     return SurfaceTable(
         layout, places, means[:, 0], means[:, 1], errors[:, 0], errors[:, 1], len(data), axis, grams if bends else None
     )
 
 
-def _one_point(
+def split_samples(data: Tensor, noise: Tensor, labels: Any, batch: int = BATCH) -> list[tuple[Tensor, Tensor, Any]]:
+    """Cut data, noise and conditions into batches."""
+    rows = torch.split(torch.arange(len(data)), batch)
+    return [(data[part], noise[part], labels[part]) for part in rows]
+
+
+def at_point(
     velocity: Velocity,
-    samples: Sequence[tuple[Tensor, ...]],
+    samples: Sequence[tuple[Tensor, Tensor, Any]],
     layout: Layout,
     place: Tensor,
     bends: bool,
@@ -133,9 +153,7 @@ def _one_point(
     return values.mean(0), values.std(0) / len(values) ** 0.5, gram
 
 
-def _change(
-    velocity: Velocity, z: Tensor, v: Tensor, times: Tensor, label: Tensor, layout: Layout, group: int
-) -> Tensor:
+def _change(velocity: Velocity, z: Tensor, v: Tensor, times: Tensor, label: Any, layout: Layout, group: int) -> Tensor:
     """d v / d t_g along the flow of group g: its clock and its state advance together."""
     step = -SHIFT if float(times[0, group]) + SHIFT > 1 else SHIFT
     moved = times.clone()
@@ -153,13 +171,25 @@ class GridSurfaces:
             raise InputError("smooth surfaces need a grid of at least 5 points along each axis")
         self.axis, self.slopes = table.axis.double(), _slopes(table.axis.double())
         shape = (len(table.axis),) * len(table.layout)
-        values = torch.stack([table.losses, table.energies], -1).double()
+        self.band = table.band
+        values = self._extended(table, torch.stack([table.losses, table.energies], -1).double())
         self.values = values.reshape(*shape, len(table.layout), 2)
-        self.bends = None if table.bends is None else table.bends.double().reshape(*shape, *table.bends.shape[1:])
+        bends = None if table.bends is None else self._extended(table, table.bends.double())
+        self.bends = None if bends is None else bends.reshape(*shape, *bends.shape[1:])
+        self.wall = WALL * float(table.losses.max())
+
+    @staticmethod
+    def _extended(table: SurfaceTable, values: Tensor) -> Tensor:
+        if table.band is None:
+            return values
+        return extended(table.points.double(), values.flatten(1), table.mask).reshape(values.shape)
 
     def __call__(self, times: Tensor) -> tuple[Tensor, Tensor]:
-        """times (b, n) -> l and n, (b, n) each; differentiable."""
+        """times (b, n) -> l and n, (b, n) each; differentiable. Losses rise steeply outside the band."""
         found = self._at(times, self.values)
+        if self.band is not None:
+            wall = self.wall * self.band.outside(times).square()
+            return found[..., 0].clamp(min=0) + wall[:, None], found[..., 1].clamp(min=0)
         # A mean square is never negative, but a cubic through noisy values near zero may be.
         return found[..., 0].clamp(min=0), found[..., 1].clamp(min=0)
 
