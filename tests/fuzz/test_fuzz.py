@@ -14,7 +14,7 @@ from fuzz.run import LOADED, REFUSED, Found, Target, fuzzing
 from fuzz.targets import TARGETS
 from lwd.errors import InputError
 
-TRIES = 12
+TRIES = 5
 SEED = 2606
 
 
@@ -54,7 +54,7 @@ CULPRITS = {
     "a write outside": (_outside, "outside the directory"),
     "a program": (lambda _: subprocess.run(["true"], check=False), "subprocess.Popen"),
     "executed code": (lambda _: exec(f"open({os.environ['FUZZ_CANARY']!r}, 'w')"), "executed"),
-    "memory": (lambda _: bytearray(3 * 2**29), "GB more"),
+    "memory": (lambda _: bytearray(2**27), "GB more"),
     "time": (_slow, "CPU time"),
 }
 
@@ -63,6 +63,7 @@ CULPRITS = {
 def test_the_fuzzer_sees_what_a_loader_must_not_do(kind, monkeypatch):
     """Oracle: a loader that does it on every file."""
     monkeypatch.setattr(guard, "SECONDS", 0.2)
+    monkeypatch.setattr(guard, "MEMORY", 2**25)
     culprit, named = CULPRITS[kind]
     active = []
     with fuzzing(Target("culprit", _write, lambda d: culprit(d) if active else None), 0) as fuzz:
@@ -82,7 +83,7 @@ def test_a_violation_is_shrunk_and_replays():
             raise KeyError("a")
 
     with fuzzing(Target("two", build, load), 3) as fuzz:
-        found = [one for one in (fuzz.check(i) for i in range(400)) if isinstance(one, Found)]
+        found = [one for one in (fuzz.check(i) for i in range(100)) if isinstance(one, Found)]
         assert found
         assert all(len(one.steps) == 1 and one.steps[0].file == "a.json" for one in found)
         again = [fuzz.check(one.number) for one in found]

@@ -16,6 +16,7 @@ from lwd.training import state
 
 NETWORK = shlex.join(["--cpu", *(word for change in CHANGES for word in ("--set", change))])
 SHORT = f"--steps 8 --set run.save_every=2 --set probe.burn_in=1 --preset cifar-small {NETWORK}"
+SEMVAE = "--kind semvae --steps 6 --limit 16 --width 32 --heads 2 --size 32 --held-out 6 --batch 6"
 VOLATILE = ("steps per second", "seconds", "time", "eta")
 SKIPPED = (".lock", "tensorboard", "report.html", "curves.png", "probe.png")
 """Not compared: locks, event files with times, pictures and pages that show times."""
@@ -73,7 +74,7 @@ def make_jobs(root: Path) -> dict[str, Job]:
     )
     encode += " --batch 3 --threads 1 --out out"
     sample = f"sample --model {made['run']} --decoder {ae} --solver heun --steps 2 --count 12 --batch 2 --threads 1"
-    sample += " --png --npz --out out" if _has(sample, "--png") else " --out out"
+    sample += " --out out"
     train = f"train {latents} --schedule {made['schedule']} {SHORT} --set run.keep_at=[3] --out out"
     probe = f"probe {latents} {SHORT}"
     jobs = (
@@ -86,10 +87,10 @@ def make_jobs(root: Path) -> dict[str, Job]:
         ),
         Job(
             "fit semantic",
-            command(f"fit semantic {photos} --encoder resnet50:3@64 --size 32 --held-out 6 --batch 6 --out out"),
+            command(f"fit semantic {photos} --encoder resnet50:3@64 --grid 4x4 {SEMVAE} --out out"),
         ),
         Job("probe", command(f"{probe} --out out")),
-        Job("probe, surface", command(f"{probe} --method surface --points 3 --samples 32 --out out")),
+        Job("probe, surface", command(f"{probe} --method surface --points 5 --samples 32 --out out")),
         Job("train", command(train)),
         Job("train, 2 processes", command(train), processes=2, distributed=True),
         Job("train, 1 and 2 in turn", command(train), alternate=True, exact=False, distributed=True),
@@ -101,12 +102,6 @@ def make_jobs(root: Path) -> dict[str, Job]:
         Job("demo", _demo),
     )
     return {job.name: job for job in jobs}
-
-
-def _has(line: str, flag: str) -> bool:
-    from commands import parsed
-
-    return parsed([*shlex.split(line), flag, "--out", "x"]) is not None
 
 
 def content(out: Path) -> dict[str, str]:

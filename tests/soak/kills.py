@@ -18,6 +18,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from accelerate.state import AcceleratorState
+
 from soak.jobs import Job, content, losses, progress
 
 PATIENCE = 1800
@@ -140,6 +142,7 @@ class Killer:
                 group = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "LOCAL_WORLD_SIZE": processes}
                 os.environ |= {name: str(value) for name, value in group.items()}
                 os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+            AcceleratorState._reset_state(reset_partial_state=True)  # the parent made its inputs as a single process
             fault = Fault(at, place / f".count-{rank}")
             code = self.job.run()
             fault.note()

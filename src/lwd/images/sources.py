@@ -22,9 +22,10 @@ MAX_PIXELS = 2**26
 """Of one picture: 8192 x 8192. A file of a few kilobytes can claim any size."""
 FORMATS = ("JPEG", "PNG", "WEBP")
 """What is read; Pillow knows others, some of which start programs (EPS)."""
-UNREADABLE = (OSError, UnidentifiedImageError, SyntaxError, ValueError, Image.DecompressionBombError, TypeError)
-UNREADABLE += (LookupError, ArithmeticError, RuntimeError, AttributeError, MemoryError, AssertionError, struct.error)
-UNREADABLE += (zlib.error,)
+UNREADABLE: tuple[type[Exception], ...] = (
+    *(OSError, UnidentifiedImageError, SyntaxError, ValueError, Image.DecompressionBombError, TypeError, LookupError),
+    *(ArithmeticError, RuntimeError, AttributeError, MemoryError, AssertionError, struct.error, zlib.error),
+)
 """Errors of Pillow on damaged pictures."""
 Pixels = np.ndarray[Any, np.dtype[np.uint8]]
 

@@ -20,8 +20,11 @@ from pathlib import Path
 from lwd.errors import InputError
 from lwd.io.files import check_file
 
-BROKEN = (tarfile.TarError, EOFError, OSError, ValueError, LookupError, TypeError, pickle.UnpicklingError, zlib.error)
-BROKEN += (AttributeError, ArithmeticError, RuntimeError, MemoryError, AssertionError, SyntaxError, struct.error)
+BROKEN: tuple[type[Exception], ...] = (
+    *(tarfile.TarError, EOFError, OSError, ValueError, LookupError, TypeError, pickle.UnpicklingError, zlib.error),
+    *(AttributeError, ArithmeticError, RuntimeError, MemoryError, AssertionError, SyntaxError, struct.error),
+)
+"""Errors of the readers of archives on damaged ones."""
 MAX_UNPACKED = 2**30
 """Bytes that an archive may unpack to; the largest that lwd reads, CIFAR-10, has 185 million."""
 

@@ -23,8 +23,10 @@ DTYPES = {
     torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
     torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL",
 }  # fmt: skip
-UNREADABLE = (RuntimeError, EOFError, ValueError, LookupError, TypeError, AttributeError, AssertionError)
-UNREADABLE += (ArithmeticError, MemoryError, ImportError, SystemError, struct.error, zipfile.BadZipFile)
+UNREADABLE: tuple[type[Exception], ...] = (
+    *(RuntimeError, EOFError, ValueError, LookupError, TypeError, AttributeError, AssertionError, ArithmeticError),
+    *(MemoryError, ImportError, SystemError, struct.error, zipfile.BadZipFile),
+)
 """Errors of torch.load on a damaged or hostile file."""
 MAX_GROWTH = 2**30
 """Bytes that a file may need in memory beyond its size."""
