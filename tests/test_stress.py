@@ -45,17 +45,15 @@ def steep(width):
 
 
 @pytest.mark.parametrize("width", [1e-3, 1e-6, 2e-9])
-@pytest.mark.parametrize("method", ["dopri5", "heun"])
-def test_rates_of_a_million_still_transport_noise_to_data(width, method):
+def test_rates_of_a_million_still_transport_noise_to_data(width):
     """Oracle: for Gaussian data the end of the flow has the data's covariance, whatever the schedule."""
     exact, schedule = gaussian(), steep(width)
     assert float(schedule.rates(0.5)[1]) == pytest.approx(1 / width)
-    options = {"rtol": 1e-8, "atol": 1e-10} if method == "dopri5" else {"steps": 400}
     # The flow of a Gaussian is linear, so the images of the unit vectors are the columns of its matrix.
     units = torch.eye(2, dtype=torch.float64).reshape(2, 2, 1, 1)
     field = lwd.flow_field(exact, schedule, exact.layout, torch.zeros(2, dtype=torch.long))
-    matrix = lwd.solve(field, units, method, breakpoints=schedule.breakpoints, **options).z.flatten(1).T
-    assert_close(matrix @ matrix.T, exact.covariances[0].double(), atol=2e-3, rtol=0)
+    matrix = lwd.solve(field, units, "dopri5", rtol=1e-8, atol=1e-10, breakpoints=schedule.breakpoints).z.flatten(1).T
+    assert_close(matrix @ matrix.T, exact.covariances[0].double(), atol=1e-6, rtol=0)
 
 
 def test_kinks_that_no_step_can_separate_are_refused():
@@ -81,7 +79,7 @@ def test_a_guidance_scale_of_100_is_computed_or_refused():
     assert torch.isfinite(drawn).all()
     runaway = lwd.AutoGuidance(exact, lambda z, t, y: -exact(z, t, y), 1e30, exact.layout)
     with pytest.raises(SolveError) as problem:
-        lwd.sample(runaway, lwd.Offset(0.3), exact.layout, seeds=range(4), size=(1, 1))
+        lwd.sample(runaway, lwd.Offset(0.3), exact.layout, seeds=range(4), size=(1, 1), max_nfe=300)
     assert "\n" not in str(problem.value)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ SEMVAE = "--kind semvae --steps 6 --limit 16 --width 32 --heads 2 --size 32 --he
 VOLATILE = ("steps per second", "seconds", "time", "eta")
 SKIPPED = (".lock", "tensorboard", "report.html", "curves.png", "probe.png")
 """Not compared: locks, event files with times, pictures and pages that show times."""
+DEBRIS = re.compile(r"(^|/)\.[^/]+\.[0-9a-f]{12}(/|$)")
+"""Temporary files of a killed process; they are hidden, and no command reads them."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,7 @@ def content(out: Path) -> dict[str, str]:
     found = {}
     for path in sorted(out.rglob("*")):
         name = str(path.relative_to(out))
-        if not path.is_file() or any(part in name for part in SKIPPED):
+        if not path.is_file() or any(part in name for part in SKIPPED) or DEBRIS.search(name):
             continue
         data = path.read_bytes()
         if path.suffix in (".json", ".jsonl"):
