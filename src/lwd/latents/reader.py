@@ -112,6 +112,10 @@ class LatentReader:
         chosen = torch.from_numpy(index.astype(np.int64))
         return Batch(latents, self.labels[chosen], chosen, features)
 
+    def ignore_labels(self) -> None:
+        """Make all images one class, for training without labels."""
+        self.labels, self.classes, self.class_names = torch.zeros_like(self.labels), 1, ()
+
     def _fill(self, out: Tensor, key: str, picks: Sequence[tuple[int, int, bool]]) -> None:
         """Copy rows one by one: unlike grouping by shard, this costs the same for any number of shards."""
         kind, names = self.shards[0].entries[key].kind, (key, key + FLIP)
