@@ -34,7 +34,7 @@ class Statistics:
                     f"statistics of {name!r} need one mean and std per channel, got shapes {tuple(mean.shape)} "
                     f"and {tuple(std.shape)}"
                 )
-            if not (torch.isfinite(mean) & torch.isfinite(std) & (std > 0)).all():
+            if not (torch.isfinite(mean) & torch.isfinite(std) & (std > 0) & torch.isfinite(1 / std)).all():
                 raise InputError(f"statistics of {name!r} must be finite, with every std > 0")
 
     def normalize(self, latents: Tensor, layout: Layout) -> Tensor:
