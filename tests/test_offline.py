@@ -5,8 +5,8 @@ import socket
 import pytest
 
 import lwd
-from commands import few_fashion, few_semantic
 from lwd.demo.run import run_demo
+from stand_ins import quicken
 from test_demo import TINY
 
 
@@ -39,8 +39,7 @@ def test_the_recorder_would_see_a_connection(attempts):
 @pytest.mark.slow
 def test_the_demo_needs_no_network(attempts, monkeypatch, tmp_path):
     """Oracle: a socket that refuses everything; the report is complete all the same, and asks for nothing either."""
-    monkeypatch.setattr("lwd.latents.embedded.load_fashion", few_fashion)
-    monkeypatch.setattr("lwd.latents.embedded.fashion_semantic", few_semantic)
+    quicken(monkeypatch.setattr)
     monkeypatch.setenv("LWD_CACHE", str(tmp_path / "cache"))
     run_demo(tmp_path / "out", TINY, lambda _: None)
     page = (tmp_path / "out" / "report.html").read_text()

@@ -201,8 +201,10 @@ class Killer:
             if now < there:
                 tally.lost += 1
             there = now
-        self.finish(place, 1 if self.job.alternate else self.job.processes)
         tally.rounds += 1
+        if self.job.refuses and not self.compare(place / "out"):
+            return
+        self.finish(place, 1 if self.job.alternate else self.job.processes)
         problem = self.compare(place / "out")
         if problem:
             tally.different.append(f"{self.job.name} #{number}: {problem}")
