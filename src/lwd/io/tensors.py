@@ -28,6 +28,8 @@ UNREADABLE: tuple[type[Exception], ...] = (
     *(MemoryError, ImportError, SystemError, struct.error, zipfile.BadZipFile),
 )
 """Errors of torch.load on a damaged or hostile file."""
+DAMAGED: tuple[type[Exception], ...] = (SafetensorError, OSError, *UNREADABLE)
+"""The same of safetensors."""
 MAX_GROWTH = 2**30
 """Bytes that a file may need in memory beyond its size."""
 PREFIXES = ("module.", "_orig_mod.")
@@ -145,7 +147,7 @@ def read_safetensors(path: str | os.PathLike[str], device: str = "cpu") -> dict[
         # Processes of a CPU group use "cpu:0", which safetensors does not accept.
         with safe_open(path, "pt", device="cpu" if device.startswith("cpu") else device) as file:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, *UNREADABLE) as error:
+    except DAMAGED as error:
         raise InputError(f"{path} is not a complete safetensors file ({error})") from error
 
 
