@@ -25,6 +25,7 @@ from lwd.io.files import read_json, sha256
 from lwd.io.tensors import read_pickle, read_state
 from lwd.latents.encoders import load_compressor
 from lwd.latents.reader import LatentReader
+from lwd.latents.statistics import read_reference_statistics
 from lwd.report.runs import describe_run, plot_run
 from lwd.training.config import load_config
 from lwd.training.state import newest
@@ -239,6 +240,13 @@ def test_damaged_lines_of_a_journal_are_left_out(tmp_path):
         file.write("[" * 100_000)
     assert says("step", 6).search(describe_run(run).replace("steps", "step"))
     plot_run(run)
+
+
+def test_statistics_of_too_large_numbers_are_refused(tmp_path):
+    """OverflowError of a number with 400 digits."""
+    torch.save({"mean": [10**400], "std": [1.0]}, tmp_path / "s.pt")
+    with pytest.raises(lwd.InputError, match=says("s.pt", "mean")):
+        read_reference_statistics({"texture": tmp_path / "s.pt"})
 
 
 def test_a_shard_whose_header_has_infinite_shapes_is_refused(tmp_path):

@@ -24,6 +24,8 @@ from lwd.io.files import write_json
 SEED = 20
 SLICE = 200
 """Tries between two lines of the state."""
+SLICE_KILLS = 10
+ROUND = "round: "
 QUICK = {"tries": 2_500, "kills": 40}
 FULL = {"tries": 100_000, "kills": 1_000}
 RARE = ("demo", "reproduce")
@@ -69,6 +71,8 @@ def in_child(function: Any, *arguments: Any) -> tuple[int, str]:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
                 function(*arguments)
                 code = 0
+            except BaseException as error:
+                print(f"{type(error).__name__}: {error}"[-1500:].replace("\n", " "))
             finally:
                 sys.stdout.flush()
                 os._exit(code)
@@ -95,7 +99,7 @@ def fuzz(record: Record, tries: int) -> None:
             return
         state = record.value["fuzz"].setdefault(name, {"done": 0, "counts": {}, "violations": []})
         code, printed = in_child(_tries, name, state["done"], min(each, state["done"] + SLICE))
-        lines = [json.loads(line) for line in printed.splitlines()]
+        lines = [json.loads(line) for line in printed.splitlines() if line.startswith("[")]
         counts = Counter(state["counts"]) + Counter(outcome for outcome, _ in lines)
         state["violations"] += [text for outcome, text in lines if outcome == "violation"]
         if code:
@@ -111,34 +115,41 @@ def _rounds(name: str, first: int, wanted: int, root: str) -> None:
     from soak.jobs import make_jobs
     from soak.kills import Killer, Tally
 
-    os.setpgrp()
     job = make_jobs(Path(root) / "inputs")[name]
     killer, number, kills = Killer(job, Path(root) / "scratch", SEED), first, 0
     while kills < wanted:
         tally = Tally()
         killer.round(number, tally)
         number, kills = number + 1, kills + tally.kills
-        print(json.dumps([tally.kills, tally.lost, tally.different]), flush=True)
+        print(ROUND + json.dumps([tally.kills, tally.lost, tally.different]), flush=True)
 
 
 def kills(record: Record, wanted: int, names: list[str]) -> None:
+    """The job that is furthest behind its share is killed SLICE_KILLS times, until all have theirs."""
+    shares = {name: wanted / len(names) * (0.1 if name in RARE else 1) for name in names}
     with tempfile.TemporaryDirectory(dir=SCRATCH, prefix="soak-") as root:
         for name in names:
-            share = wanted / len(names) * (0.1 if name in RARE else 1)
-            state = record.value["kills"].setdefault(name, {"rounds": 0, "kills": 0, "lost": 0, "different": []})
-            while state["kills"] < share:
-                code, printed = in_child(_rounds, name, state["rounds"], min(50, int(share) + 1 - state["kills"]), root)
-                for line in printed.splitlines():
-                    dead, lost, different = json.loads(line) if line.startswith("[") else (0, 0, [line])
+            record.value["kills"].setdefault(name, {"rounds": 0, "kills": 0, "lost": 0, "different": []})
+        while True:
+            done = {name: record.value["kills"][name]["kills"] / share for name, share in shares.items()}
+            name = min(done, key=lambda one: done[one])
+            if done[name] >= 1:
+                return
+            state = record.value["kills"][name]
+            code, printed = in_child(_rounds, name, state["rounds"], 1 if name in RARE else SLICE_KILLS, root)
+            for line in printed.splitlines():
+                if line.startswith(ROUND):
+                    dead, lost, different = json.loads(line.removeprefix(ROUND))
                     state["rounds"] += 1
                     state["kills"] += dead
                     state["lost"] += lost
                     state["different"] += different
-                record.save()
-                if code:
-                    state["different"].append(f"{name}: the driver ended with {code}")
-                    record.save()
-                    break
+            if code:
+                state["different"].append(f"{name}: {' '.join(printed.splitlines()[-3:])}")
+                shares.pop(name)
+            record.save()
+            if not shares:
+                return
 
 
 class Outcomes:

@@ -106,7 +106,7 @@ def read_reference_statistics(files: Mapping[str, str | os.PathLike[str]]) -> St
             raise InputError(f"{path} must contain a dictionary with 'mean' and 'std'")
         try:
             mean[name], std[name] = (_vector(value[key]) for key in ("mean", "std"))
-        except (TypeError, ValueError, RuntimeError) as error:
+        except (TypeError, ValueError, RuntimeError, OverflowError) as error:
             raise InputError(f"{path}: 'mean' and 'std' must be tensors of numbers ({error})") from error
     return Statistics(mean, std)
 
