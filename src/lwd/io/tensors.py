@@ -72,17 +72,20 @@ def _can_map(path: Path) -> bool:
 
 def _check_tensors(path: Path, content: Any) -> None:
     """Raise an error if a tensor is not a plain one, or is larger than what the file stores of it (by its strides)."""
-    waiting, seen = [content], set[int]()
+    waiting: list[tuple[Any, Any]] = [("the content", content)]
+    seen = set[int]()
     while waiting:
-        value = waiting.pop()
+        name, value = waiting.pop()
         if isinstance(value, Tensor):
             if value.layout != torch.strided or value.device.type != "cpu" or value.is_nested or value.is_quantized:
-                raise InputError(f"{path} contains a tensor that is not a plain tensor ({value.layout}, {value.dtype})")
+                raise InputError(
+                    f"{path}: {name} is not a plain tensor ({value.layout}, {value.dtype}, {value.device})"
+                )
             if value.numel() * value.element_size() > value.untyped_storage().nbytes() + 2**20:
-                raise InputError(f"{path} contains a tensor of shape {tuple(value.shape)}, but not as many numbers")
+                raise InputError(f"{path}: {name} claims the shape {tuple(value.shape)}, but has fewer numbers")
         elif isinstance(value, Mapping | list | tuple) and id(value) not in seen:
             seen.add(id(value))
-            waiting += value.values() if isinstance(value, Mapping) else value
+            waiting += value.items() if isinstance(value, Mapping) else enumerate(value)
 
 
 def _refusal(path: Path, reason: str) -> str:
