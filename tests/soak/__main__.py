@@ -24,7 +24,7 @@ from lwd.io.files import write_json
 SEED = 20
 SLICE = 200
 """Tries between two lines of the state."""
-SLICE_KILLS = 10
+SLICE_KILLS = 5
 ROUND = "round: "
 QUICK = {"tries": 2_500, "kills": 40}
 FULL = {"tries": 100_000, "kills": 1_000}
