@@ -13,6 +13,7 @@ from typing import Any
 from commands import CHANGES
 from lwd.cli import main
 from lwd.errors import InputError
+from lwd.representations import descent
 from lwd.training import state
 from stand_ins import Shop, stand_in
 
@@ -63,13 +64,17 @@ def _reproduce() -> int:
     return 0
 
 
-def make_jobs(root: Path) -> dict[str, Job]:
-    """Build the inputs once in `root`, and list the jobs."""
-    os.environ["LWD_CACHE"] = str(root / "cache")
-    stand_in()
-    import lwd.representations.descent
-
-    lwd.representations.descent.KEEP_EVERY = 2
+def make_jobs(root: Path, patch: Any = None) -> dict[str, Job]:
+    """Build the inputs once in `root`, and list the jobs; patch: pytest's monkeypatch, which takes changes back."""
+    keep = "lwd.representations.descent.KEEP_EVERY"
+    if patch is not None:
+        patch.setenv("LWD_CACHE", str(root / "cache"))
+        patch.setattr(keep, 2)
+        stand_in(patch.setattr)
+    else:
+        os.environ["LWD_CACHE"] = str(root / "cache")
+        descent.KEEP_EVERY = 2
+        stand_in()
     shop = Shop(root)
     made = {kind: shop.made(kind) for kind in ("photos", "ae", "pca", "latents", "schedule", "run", "samples")}
     photos, ae, latents = made["photos"], made["ae"], made["latents"]
