@@ -22,7 +22,7 @@ from fuzz.targets import TARGETS
 from lwd.io.files import write_json
 
 SEED = 20
-SLICE = 200
+SLICE = 50
 """Tries between two lines of the state."""
 SLICE_KILLS = 5
 ROUND = "round: "
