@@ -1,10 +1,12 @@
 """Reading and writing files atomically: no file is ever half written."""
 
+import errno
 import hashlib
 import json
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -38,8 +40,18 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         with suppress(OSError):
             temporary.unlink()
         if isinstance(error, OSError):
-            raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+            raise cannot_write(path, error) from error
         raise
+
+
+def cannot_write(path: str | os.PathLike[str], error: OSError) -> InputError:
+    """Explain a failed write in one line that says what to do."""
+    reason = f"cannot write {path}: {error.strerror or error}"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return InputError(f"{reason}; free some space and run the same command again, what is complete is kept")
+    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return InputError(f"{reason}; use a directory that you may write to")
+    return InputError(reason)
 
 
 def check_destination(path: str | os.PathLike[str], replace: bool = False) -> Path:
@@ -78,7 +90,7 @@ def atomic_directory(path: str | os.PathLike[str], replace: bool = False, prepar
         if old.exists() and not path.exists():
             os.replace(old, path)
         if isinstance(error, OSError):
-            raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+            raise cannot_write(path, error) from error
         raise
     finally:
         for leftover in (temporary, old):
@@ -96,8 +108,22 @@ def install(directory: Path, fill: Callable[[Path], None]) -> Path:
     return directory
 
 
+def check_file(path: str | os.PathLike[str]) -> int:
+    """Return the size of a file; an error if it does not exist or is not a regular file (a pipe would block)."""
+    try:
+        about = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise InputError(f"{path} does not exist") from error
+    except (OSError, ValueError) as error:  # ValueError: a null character in the name
+        raise InputError(f"cannot read {str(path)!r}: {getattr(error, 'strerror', None) or error}") from error
+    if not stat.S_ISREG(about.st_mode):
+        raise InputError(f"{path} is not a file")
+    return about.st_size
+
+
 def sha256(path: str | os.PathLike[str]) -> str:
     """Return the checksum of a file."""
+    check_file(path)
     try:
         with Path(path).open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -134,7 +160,7 @@ def check_writable(directory: str | os.PathLike[str]) -> None:
         probe.open("xb").close()
         probe.unlink(missing_ok=True)  # another process may have removed it
     except OSError as error:
-        raise InputError(f"cannot write {directory}: {error.strerror or error}") from error
+        raise cannot_write(directory, error) from error
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
@@ -155,13 +181,11 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
 def read_json(path: str | os.PathLike[str]) -> Any:
     """Parse a JSON file, or raise an InputError that names it."""
     path = Path(path)
+    size = check_file(path)
+    if size > MAX_JSON_BYTES:
+        raise InputError(f"{path} has {size} bytes; lwd reads JSON files of up to {MAX_JSON_BYTES} bytes")
     try:
-        size = path.stat().st_size
-        if size > MAX_JSON_BYTES:
-            raise InputError(f"{path} has {size} bytes; lwd reads JSON files of up to {MAX_JSON_BYTES} bytes")
         content = path.read_bytes()
-    except FileNotFoundError as error:
-        raise InputError(f"{path} does not exist") from error
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from error
     try:

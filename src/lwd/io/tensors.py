@@ -18,13 +18,21 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from lwd.errors import InputError
-from lwd.io.files import atomic_file, read_json
+from lwd.io.files import atomic_file, check_file, read_json
 
 DTYPES = {
     torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
     torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL",
 }  # fmt: skip
-UNREADABLE = (RuntimeError, EOFError, ValueError, KeyError, IndexError, TypeError, AttributeError, AssertionError)
+UNREADABLE: tuple[type[Exception], ...] = (
+    *(RuntimeError, EOFError, ValueError, LookupError, TypeError, AttributeError, AssertionError, ArithmeticError),
+    *(MemoryError, ImportError, SystemError, struct.error, zipfile.BadZipFile),
+)
+"""Errors of torch.load on a damaged or hostile file."""
+DAMAGED: tuple[type[Exception], ...] = (SafetensorError, OSError, *UNREADABLE)
+"""The same of safetensors."""
+MAX_GROWTH = 2**30
+"""Bytes that a file may need in memory beyond its size."""
 PREFIXES = ("module.", "_orig_mod.")
 
 
@@ -34,13 +42,12 @@ def read_pickle(path: str | os.PathLike[str]) -> Any:
     Tensors stay on disk (memory-mapped) until they are used, if the file format allows it.
     """
     path = Path(path)
-    if not path.is_file():
-        raise InputError(f"{path} does not exist" if not path.exists() else f"{path} is not a file")
+    check_file(path)
     # DiT-style training scripts store their arguments in a Namespace: attributes only, no code.
     with torch.serialization.safe_globals([argparse.Namespace]), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about pickle protocols; unreadable files raise an error below
         try:
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=_can_map(path))
+            content = torch.load(path, map_location="cpu", weights_only=True, mmap=_can_map(path))
         except pickle.UnpicklingError as error:
             raise InputError(_refusal(path, str(error))) from error
         except OSError as error:
@@ -48,6 +55,8 @@ def read_pickle(path: str | os.PathLike[str]) -> Any:
         except UNREADABLE as error:
             reason = str(error).split("\n")[0]
             raise InputError(f"{path} is not a PyTorch checkpoint, or is truncated ({reason})") from error
+    _check_tensors(path, content)
+    return content
 
 
 def _can_map(path: Path) -> bool:
@@ -55,7 +64,29 @@ def _can_map(path: Path) -> bool:
     if not zipfile.is_zipfile(path):
         return False
     with zipfile.ZipFile(path) as archive:
-        return all(entry.compress_type == zipfile.ZIP_STORED for entry in archive.infolist())
+        entries = archive.infolist()
+    unpacked, size = sum(entry.file_size for entry in entries), path.stat().st_size
+    if unpacked > size + MAX_GROWTH:
+        raise InputError(f"{path} has {size} bytes, but would need {unpacked} in memory; it is refused")
+    return all(entry.compress_type == zipfile.ZIP_STORED for entry in entries)
+
+
+def _check_tensors(path: Path, content: Any) -> None:
+    """Raise an error if a tensor is not a plain one, or is larger than what the file stores of it (by its strides)."""
+    waiting: list[tuple[Any, Any]] = [("the content", content)]
+    seen = set[int]()
+    while waiting:
+        name, value = waiting.pop()
+        if isinstance(value, Tensor):
+            if value.layout != torch.strided or value.device.type != "cpu" or value.is_nested or value.is_quantized:
+                raise InputError(
+                    f"{path}: {name} is not a plain tensor ({value.layout}, {value.dtype}, {value.device})"
+                )
+            if value.numel() * value.element_size() > value.untyped_storage().nbytes() + 2**20:
+                raise InputError(f"{path}: {name} claims the shape {tuple(value.shape)}, but has fewer numbers")
+        elif isinstance(value, Mapping | list | tuple) and id(value) not in seen:
+            seen.add(id(value))
+            waiting += value.items() if isinstance(value, Mapping) else enumerate(value)
 
 
 def _refusal(path: Path, reason: str) -> str:
@@ -79,7 +110,8 @@ def read_state(path: str | os.PathLike[str], which: str = "auto") -> dict[str, T
     torch.compile are removed.
     """
     path = Path(path)
-    content: Any = read_safetensors(path) if path.is_file() and _is_safetensors(path) else read_pickle(path)
+    check_file(path)
+    content: Any = read_safetensors(path) if _is_safetensors(path) else read_pickle(path)
     if not isinstance(content, Mapping):
         raise InputError(f"{path} contains a {type(content).__name__}, not a dictionary of tensors")
     wanted = ("ema", "model", "state_dict", "model_state_dict") if which == "auto" else (which,)
@@ -104,6 +136,8 @@ def _bare(name: str) -> str:
 
 
 def _is_safetensors(path: Path) -> bool:
+    if path.suffix == ".safetensors":
+        return True
     with path.open("rb") as file:
         head = file.read(9)
     return len(head) == 9 and head[8:] == b"{" and struct.unpack("<Q", head[:8])[0] < 100 * 2**20
@@ -112,13 +146,12 @@ def _is_safetensors(path: Path) -> bool:
 def read_safetensors(path: str | os.PathLike[str], device: str = "cpu") -> dict[str, Tensor]:
     """Read all tensors of a safetensors file, or raise an InputError that names it."""
     path = Path(path)
-    if not path.is_file():
-        raise InputError(f"{path} does not exist")
+    check_file(path)
     try:
         # Processes of a CPU group use "cpu:0", which safetensors does not accept.
         with safe_open(path, "pt", device="cpu" if device.startswith("cpu") else device) as file:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError) as error:
+    except DAMAGED as error:
         raise InputError(f"{path} is not a complete safetensors file ({error})") from error
 
 

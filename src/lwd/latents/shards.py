@@ -17,7 +17,7 @@ from torch import Tensor
 
 from lwd.errors import InputError
 from lwd.groups import Group, Layout
-from lwd.io.files import sha256
+from lwd.io.files import check_file, sha256
 from lwd.io.tensors import DTYPES, write_safetensors
 from lwd.latents.formats import Manifest, ShardLine
 from lwd.latents.statistics import Statistics, read_reference_statistics
@@ -101,6 +101,7 @@ class Shard:
 def open_shard(path: str | os.PathLike[str]) -> Shard:
     """Read the header of a shard; errors name a missing, truncated or malformed file."""
     path = Path(path)
+    check_file(path)
     try:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
@@ -125,7 +126,7 @@ def _entry(path: Path, key: str, value: Any, base: int, size: int) -> Entry:
         dtype, shape, (start, end) = value["dtype"], tuple(map(int, value["shape"])), map(int, value["data_offsets"])
         entry = Entry(dtype, shape, base + start)
         fits = start >= 0 and min(shape, default=0) >= 0 and end - start == entry.size
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise InputError(f"{path}: the header's entry {key!r} is malformed ({error})") from error
     if not fits or base + end > size:
         raise InputError(f"{path} is truncated: {key!r} ends at byte {base + end}, the file has {size}")

@@ -31,6 +31,10 @@ SIZES = {  # depth, width, heads
 }
 
 
+LARGEST = {"depth": 1000, "classes": 2**31 - 2, "patch": 1024}
+"""Bounds of a configuration, so that a damaged file cannot ask for a network that fills the memory; others: 2^20."""
+
+
 @dataclass(frozen=True)
 class LightningDiTConfig:
     """The network's architecture. `grid` is the height and width of the latents in training; others work too."""
@@ -66,8 +70,8 @@ class LightningDiTConfig:
         counts = ("depth", "width", "heads", "classes", "patch", "mlp_width", "projector_width", "features")
         for name in counts:
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InputError(f"{name} must be an integer >= 1, got {value!r}")
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST.get(name, 2**20):
+                raise InputError(f"{name} must be an integer from 1 to {LARGEST.get(name, 2**20)}, got {value!r}")
         for name in ("null_row", "qk_norm", "rotary", "shift", "learned_sigma"):
             if not isinstance(getattr(self, name), bool):
                 raise InputError(f"{name} must be true or false, got {getattr(self, name)!r}")
@@ -92,7 +96,9 @@ class LightningDiTConfig:
 
     def tokens(self, height: int, width: int) -> tuple[int, int]:
         """Return the rows and columns of tokens for a latent of this height and width."""
-        valid = all(isinstance(side, int) and not isinstance(side, bool) and side >= 1 for side in (height, width))
+        valid = all(
+            isinstance(side, int) and not isinstance(side, bool) and 1 <= side <= 2**14 for side in (height, width)
+        )
         if not valid or height % self.patch or width % self.patch:
             raise InputError(f"a latent of {height}x{width} cannot be cut into patches of {self.patch}")
         return height // self.patch, width // self.patch

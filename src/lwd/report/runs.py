@@ -94,6 +94,6 @@ def describe_run(run: Path) -> str:
     if lines:
         last = lines[-1]
         terms = [f"{name} {value:.4f}" for name, value in last.items() if name not in HIDDEN and value]
-        rows |= {"last losses": ", ".join(terms), "speed": f"{last['steps per second']:.2f} steps per second"}
-        rows["skipped"] = f"{last['skipped']} non-finite steps"
+        rows |= {"last losses": ", ".join(terms), "speed": f"{last.get('steps per second', 0):.2f} steps per second"}
+        rows["skipped"] = f"{last.get('skipped', 0)} non-finite steps"
     return "\n".join(f"{name + ':':<13} {value}" for name, value in rows.items())

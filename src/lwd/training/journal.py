@@ -4,6 +4,7 @@ import json
 import secrets
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from lwd.errors import InputError
-from lwd.io.files import read_json, write_bytes
+from lwd.io.files import cannot_write, check_file, read_json, write_bytes
 from lwd.training.devices import Devices
 from lwd.training.formats import LogSums, RunFile
 
@@ -74,7 +75,10 @@ class Journal:
         if find_spec("tensorboard"):
             from torch.utils.tensorboard import SummaryWriter
 
-            self.trackers.append(SummaryWriter(str(out / "tensorboard")))
+            try:
+                self.trackers.append(SummaryWriter(str(out / "tensorboard")))
+            except OSError as error:
+                raise cannot_write(out / "tensorboard", error) from error
         if wandb:
             if not find_spec("wandb"):
                 raise InputError("logging to Weights & Biases needs wandb; install it with: pip install wandb")
@@ -98,8 +102,11 @@ class Journal:
         try:
             with self.path.open("a") as file:
                 file.write(json.dumps({"step": step} | dict(numbers)) + "\n")
+            self._track(step, numbers)
         except OSError as error:
-            raise InputError(f"cannot write {self.path}: {error.strerror or error}") from error
+            raise cannot_write(self.path, error) from error
+
+    def _track(self, step: int, numbers: Mapping[str, float]) -> None:
         for tracker in self.trackers:
             if hasattr(tracker, "add_scalar"):
                 for name, value in numbers.items():
@@ -113,7 +120,8 @@ class Journal:
 
     def close(self) -> None:
         for tracker in self.trackers:
-            tracker.close() if hasattr(tracker, "add_scalar") else tracker.finish()
+            with suppress(OSError):  # everything that matters is in metrics.jsonl
+                tracker.close() if hasattr(tracker, "add_scalar") else tracker.finish()
 
 
 def _kept_id(path: Path) -> str:
@@ -134,7 +142,8 @@ def _wandb_run(name: str, out: Path, config: Mapping[str, Any]) -> Any:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Read the lines of a metrics file, without incomplete ones."""
+    """Read the lines of a metrics file: those with a step, and their numbers; others are incomplete or damaged."""
+    check_file(path)
     try:
         text = path.read_text(errors="replace")
     except OSError as error:
@@ -143,8 +152,12 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     for line in text.splitlines():
         try:
             value = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
-        if isinstance(value, dict):
-            lines.append(value)
-    return lines
+        if isinstance(value, dict) and type(value.get("step")) is int:
+            lines.append({name: number for name, number in value.items() if _is_number(number)})
+    return [line for line in lines if "step" in line]
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) < 1e300

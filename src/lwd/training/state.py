@@ -69,11 +69,16 @@ def write(folder: Path, snapshot: Snapshot, prepared: str = "", group: Any = Non
 def candidates(folder: Path) -> list[Path]:
     """Return checkpoint directories, best first: the one in `latest`, then the others from new to old."""
     found = sorted((p for p in folder.glob("[0-9]*") if p.is_dir() and p.name.isdecimal()), reverse=True)
-    try:
-        named = folder / (folder / LATEST).read_text(errors="replace").strip()
-    except OSError:
-        return found
+    named = folder / _latest(folder)
     return [named, *(p for p in found if p != named)] if named in found else found
+
+
+def _latest(folder: Path) -> str:
+    """Return the name in `latest`; empty if there is none."""
+    try:
+        return (folder / LATEST).read_text("utf-8", errors="replace").strip() if (folder / LATEST).is_file() else ""
+    except OSError:
+        return ""
 
 
 def newest(folder: Path, warn: Callable[[str], object]) -> Saved | None:
@@ -125,7 +130,7 @@ def keep_model(path: Path, folder: Path) -> None:
 
 def prune(folder: Path, keep_last: int, kept: Path, is_kept: Callable[[int], bool]) -> None:
     """Remove all but the last `keep_last` checkpoints; models that are kept for good are in `kept` first."""
-    latest = (folder / LATEST).read_text(errors="replace").strip() if (folder / LATEST).exists() else ""
+    latest = _latest(folder)
     for path in sorted((p for p in folder.glob("[0-9]*") if p.name.isdecimal()), reverse=True)[keep_last:]:
         if path.name == latest:
             continue
