@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from lwd.checkpoints.formats import ModelFile, SamplingDefaults
 from lwd.checkpoints.published import PUBLISHED, locate_published
@@ -146,7 +147,7 @@ def load(
     record = ModelFile.read(directory / "config.json")
     config = network_config(record, directory / "config.json")
     device = choose_device(device)
-    with torch.device("meta"):
+    with torch.device("meta"), _Undrawn():
         network = LightningDiT(config)
     state = read_safetensors(directory / "model.safetensors", str(device))
     problems = mismatches({name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}, state)
@@ -169,6 +170,16 @@ def load(
         provenance,
         record.sampling,
     )
+
+
+class _Undrawn(TorchFunctionMode):
+    """Build a network without drawing its weights: on the meta device `normal_` imports torch._dynamo, for seconds."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "__name__", "") in ("normal_", "uniform_"):
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **kwargs)
 
 
 def network_config(record: ModelFile, path: Path) -> LightningDiTConfig:

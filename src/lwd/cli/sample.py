@@ -104,15 +104,16 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _pictures(generator: Any, out: str, only: bool, trajectory: bool) -> None:
-    from lwd.report.plots import save_figure
     from lwd.report.sheets import save_sheet
-    from lwd.report.trajectory import plot_trajectory
     from lwd.sampling.generator import draw_grid
 
     if only:
         save_sheet(draw_grid(generator), out)
         print(f"picture: {out}    classes: {_shown(generator)}")
     if trajectory:
+        from lwd.report.plots import save_figure
+        from lwd.report.trajectory import plot_trajectory
+
         path = Path(out).with_suffix(".trajectory.png") if only else Path(out) / "trajectory.png"
         shown = min(3, generator.settings.count)
         seeds = range(generator.settings.seed, generator.settings.seed + shown)
