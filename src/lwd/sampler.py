@@ -72,6 +72,8 @@ class SampleOptions:
     rows: int = 1
     """Pad the batch to a multiple of this. Matrix products of one or two samples round differently; from 8 on a sample
     has the same bits in any batch, with a fixed-step method or adaptive="sample" (`lwd sample` uses this)."""
+    drop: int = ROWS
+    """With adaptive="sample", samples that are done leave the batch in multiples of this."""
 
 
 @torch.no_grad()
@@ -107,8 +109,8 @@ def sample(
     extra = 0 if shared_step else -len(seeds) % options.rows
     noise, label = (torch.cat([x, x[-1:].expand(extra, *x.shape[1:])]) for x in (noise, label))
     breakpoints = field_breakpoints(velocity, schedule) if options.breakpoints is None else options.breakpoints
-    field, rows = flow_field(velocity, schedule, layout, label), max(ROWS, options.rows)
-    solution = solve(field, noise, solver, breakpoints=breakpoints, rows=rows)
+    field = flow_field(velocity, schedule, layout, label)
+    solution = solve(field, noise, solver, breakpoints=breakpoints, rows=options.drop)
     kept = {name: getattr(solution, name)[: len(seeds)] for name in PER_SAMPLE}
     return replace(solution, **kept)
 

@@ -24,22 +24,22 @@ def rows_evaluated(network):
 
 def test_samples_that_are_done_leave_the_batch_and_keep_their_bytes():
     """Oracle: the same solve with every sample in the batch to the end, bit for bit; and the calls each needs alone."""
-    network = busy_network(small_config(LAYOUT, classes=3), 0)
+    network = busy_network(small_config(LAYOUT, classes=3, depth=1), 0)
 
     def uneven(z, times, label):  # a class whose flow turns quickly needs more steps
-        turn = torch.cos(15 * times[:, :1].to(z.dtype) * (label == 2)[:, None])[:, :, None, None]
+        turn = torch.cos(8 * times[:, :1].to(z.dtype) * (label == 2)[:, None])[:, :, None, None]
         return network(z, times, label) * turn
 
-    run = {"seeds": range(24), "labels": [0, 1, 2] * 8, "size": network.config.grid, "adaptive": "sample"}
+    run = {"seeds": range(16), "labels": [0, 2] * 8, "size": network.config.grid, "adaptive": "sample"}
     results = {}
-    for rows in (8, 24):
+    for drop in (8, 16):
         velocity, sizes = rows_evaluated(uneven)
-        results[rows] = lwd.sample(velocity, lwd.Offset(0.3), LAYOUT, rows=rows, rtol=1e-2, **run), sizes
-    (dropped, sizes), (kept, all_of_them) = results[8], results[24]
+        results[drop] = lwd.sample(velocity, lwd.Offset(0.3), LAYOUT, drop=drop, rtol=1e-2, **run), sizes
+    (dropped, sizes), (kept, all_of_them) = results[8], results[16]
     assert torch.equal(dropped.z, kept.z)
     assert torch.equal(dropped.nfe_per_sample, kept.nfe_per_sample)
     assert dropped.nfe == kept.nfe == len(sizes)
-    assert set(all_of_them) == {24}
+    assert set(all_of_them) == {16}
     assert all(size % 8 == 0 for size in sizes)
     need = int(kept.nfe_per_sample.sum())
     assert need <= sum(sizes) < sum(all_of_them)
@@ -64,7 +64,7 @@ def test_a_field_that_cannot_be_divided_is_solved_as_before():
     data = small_mixture()
     noise = lwd.seeded_noise(range(24), (3, 1, 1)).double()
     field = FlowField(data, lwd.Synchronous(), data.layout, torch.zeros(24, dtype=torch.int64))
-    whole = lwd.solve(lambda z, tau: field(z, tau), noise, adaptive="sample", rtol=1e-5)
-    parts = lwd.solve(field, noise, adaptive="sample", rtol=1e-5)
+    whole = lwd.solve(lambda z, tau: field(z, tau), noise, adaptive="sample", rtol=1e-3)
+    parts = lwd.solve(field, noise, adaptive="sample", rtol=1e-3)
     torch.testing.assert_close(parts.z, whole.z, atol=1e-12, rtol=0)
     assert torch.equal(replace(field, label=torch.arange(24)).rows(torch.tensor([3, 5])).label, torch.tensor([3, 5]))

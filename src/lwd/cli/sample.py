@@ -35,7 +35,7 @@ def add_parser(commands: Any) -> None:
     add("--decoder", metavar="DIR", help="texture autoencoder (default: the model's own)")
     add("--format", dest="kinds", metavar="KINDS", help="files to write: png, npz or both (default png,npz)")
     add("--trajectory", action="store_true", help="also draw states along tau and the clocks")
-    add_settings(parser, SampleSettings, "batch", "threads")
+    add_settings(parser, SampleSettings, "precision", "batch", "threads")
     add("--device", metavar="NAME", help="cpu, cuda or cuda:N (default: a GPU if there is one)")
     parser.set_defaults(run=run)
 

@@ -87,16 +87,24 @@ def run_show(arguments: argparse.Namespace) -> int:
         low, high = float(table.losses[:, g].min()), float(table.losses[:, g].max())
         print(f"{name + ':':<11} loss {low:.4f} to {high:.4f}, mean standard error {float(shares):.2%}")
     objective = FlowObjective(table.layout, *surface_settings(provenance))
+    _print_potential(table, objective, provenance)
     save_figure(plot_surfaces(table, curves, objective), arguments.out)
     print(f"picture:    {arguments.out}")
     return 0
 
 
+def _print_potential(table: Any, objective: Any, provenance: dict[str, Any]) -> None:
+    from lwd.surfaces.potential import potential
+
+    if len(table.layout) == 2:
+        print(f"potential:  {potential(table, objective, provenance.get('falling'))}")
+
+
 def _opened(a: argparse.Namespace) -> tuple[Any, Any, dict[str, Any]]:
+    """The table, the objective, and what a schedule file says about both."""
     from lwd.objective import FlowObjective
     from lwd.probing.surface import parse_weights, surface_settings
     from lwd.surfaces.files import load_surfaces
-    from lwd.surfaces.table import smooth
 
     table, provenance = load_surfaces(a.surfaces)
     weights, reduction = surface_settings(provenance)
@@ -107,7 +115,7 @@ def _opened(a: argparse.Namespace) -> tuple[Any, Any, dict[str, Any]]:
     about = {"by": f"lwd schedule {a.action}", "surfaces": provenance, "family": a.family}
     about |= {"weights": objective.weights, "reduction": objective.reduction, "weight_gradient": a.weight_gradient}
     about["kinetic_average"] = objective.kinetic_average
-    return smooth(table), objective, about
+    return table, objective, about
 
 
 def run_fit(arguments: argparse.Namespace) -> int:
@@ -117,9 +125,11 @@ def run_fit(arguments: argparse.Namespace) -> int:
     from lwd.surfaces.integral import path_objective
     from lwd.surfaces.lambda_path import solve_for
     from lwd.surfaces.optimum import NODES, GlobalOptimum, at_the_edge, global_optimum
+    from lwd.surfaces.table import smooth
     from lwd.surfaces.verdict import judge
 
-    surfaces, objective, about = _opened(arguments)
+    table, objective, about = _opened(arguments)
+    surfaces = smooth(table)
     about |= {"lambda": arguments.kinetic}
     if arguments.family == "optimum":
         schedule = global_optimum(surfaces, replace(objective, kinetic=arguments.kinetic))
@@ -152,6 +162,7 @@ def run_path(arguments: argparse.Namespace) -> int:
     from lwd.report.surfaces import path_table, rule_of, write_path
     from lwd.schedule.io import parse_family
     from lwd.surfaces.lambda_path import lambda_path
+    from lwd.surfaces.table import smooth
 
     a, out = arguments, Path(arguments.out)
     values = given(a, PathSettings)
@@ -160,15 +171,16 @@ def run_path(arguments: argparse.Namespace) -> int:
             raise InputError(f"--{name} has no effect without --steps N")
     if a.lambdas:
         values["lambdas"] = tuple(parse_numbers(a.lambdas, "lambdas"))
-    surfaces, objective, about = _opened(a)
+    table, objective, about = _opened(a)
     scale = error_scale(about["surfaces"], values.get("order", DEFAULTS.order))
     settings = PathSettings(**values, scale=scale)
     family = parse_family(a.family, objective.layout.names)
     check_writable(out)
     with tqdm(total=len(settings.lambdas), desc="solving", unit="lambda", disable=None) as bar:
-        path = lambda_path(family, surfaces, objective, settings, bar.update)
+        path = lambda_path(family, smooth(table), objective, settings, bar.update)
     print(path_table(path))
     write_path(path, out, about | rule_of(settings))
+    _print_potential(table, objective, about["surfaces"])
     _print_choice(path, settings, out)
     return 0
 

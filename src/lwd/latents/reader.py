@@ -200,6 +200,10 @@ class LatentReader:
                 rows = self._maps[shard][names[flip]]
                 will_need(rows.ctypes.data + row * rows.shape[1], rows.shape[1])
 
+    def ignore_labels(self) -> None:
+        """Make all images one class, for training without labels."""
+        self.labels, self.classes, self.class_names = torch.zeros_like(self.labels), 1, ()
+
     def _fill(self, out: Tensor, key: str, picks: Sequence[tuple[int, int, bool]]) -> None:
         """Copy rows one by one: unlike grouping by shard, this costs the same for any number of shards."""
         kind, names = self.shards[0].entries[key].kind, (key, key + FLIP)

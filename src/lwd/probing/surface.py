@@ -25,6 +25,7 @@ from lwd.surfaces.curvature import predicted_error
 from lwd.surfaces.files import NAME, load_surfaces, save_surfaces
 from lwd.surfaces.table import LEAST, GridSurfaces, SurfaceTable, smooth, tabulate
 from lwd.training.config import Config, load_config, with_changes
+from lwd.training.journal import read_metrics
 from lwd.training.task import RunOptions, Task, prepare
 from lwd.training.train import Data, build_network, class_names, open_data, versions
 from lwd.training.trainer import Outcome, Trainer
@@ -84,7 +85,18 @@ def _tabulate(out: Path, network: nn.Module, data: Latents, about: Mapping[str, 
     pair = len(data.layout) == 2  # a sampler's error is predicted from a grid
     table = tabulate(network, latents, labels, data.layout, about["points"], bends=pair, progress=progress)
     scales = calibrate(network, table, labels[:CALIBRATION], data.size) if pair else {}
-    save_surfaces(table, out / NAME, {**about, "error_scales": scales})
+    save_surfaces(table, out / NAME, {**about, "error_scales": scales, "falling": _falling(out)})
+
+
+def _falling(out: Path) -> float | None:
+    """By how much the loss fell over the last fifth of the steps, as a share of the loss in the fifth before."""
+    lines = [line for line in read_metrics(out / "metrics.jsonl") if "total" in line]
+    last = lines[-1]["step"] if lines else 0
+    early = [line["total"] for line in lines if 0.6 * last < line["step"] <= 0.8 * last]
+    late = [line["total"] for line in lines if 0.8 * last < line["step"]]
+    if not early or not late:
+        return None
+    return float(1 - (sum(late) / len(late)) / (sum(early) / len(early)))
 
 
 def table_size(points: int, groups: int) -> int:
@@ -106,7 +118,7 @@ def _check(points: int, samples: int, count: int) -> None:
 def _is_there(out: Path, about: Mapping[str, Any]) -> bool:
     try:
         found = load_surfaces(out / NAME)[1]
-        return {key: value for key, value in found.items() if key != "error_scales"} == dict(about)
+        return {key: value for key, value in found.items() if key not in ("error_scales", "falling")} == dict(about)
     except InputError:
         return False
 

@@ -110,6 +110,9 @@ def plot_path(path: LambdaPath) -> Figure:
     if all(point.floor is not None for point in points):
         floors = [float(point.floor or 0.0) for point in points]
         axes[1].plot(places, floors, "--", color="#333", linewidth=0.9, label="best monotone path")
+    flows = [point.flow for point in points]
+    room = max(max(flows) - min(flows), 0.005 * abs(max(flows)))  # strong lambdas would squeeze the flow losses
+    axes[1].set_ylim(min(flows) - 0.5 * room, max(flows) + 2 * room)
     twin = axes[1].twinx()
     twin.plot(places, [point.energy for point in points], color=COLOURS[2])
     twin.set_ylabel("kinetic energy", color=COLOURS[2])

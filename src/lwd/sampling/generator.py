@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from lwd.checkpoints.formats import SamplingDefaults
-from lwd.compute.devices import choose_device, threads
+from lwd.compute.devices import choose_device, choose_precision, float32_to_the_bit, threads
 from lwd.errors import InputError
 from lwd.images.pictures import tile
 from lwd.io.files import model_digest, read_json
@@ -59,7 +59,8 @@ class Generator:
         return Flow(self.velocity(), c.schedule, c.layout, c.config.grid, self.choice(), count, device)
 
     def velocity(self) -> Velocity:
-        return self.pipe.guided(self.guide, self.settings.scale, self.settings.interval)
+        s = self.settings
+        return self.pipe.guided(self.guide, s.scale, s.interval, choose_precision(s.precision, self.device))
 
     def choice(self) -> list[int]:
         """Return the classes that images cycle through."""
@@ -108,14 +109,18 @@ class Generator:
         """Draw images low to high - 1; returns pixels, and the number of evaluations of each image."""
         c, batch = self.pipe.checkpoint, self.settings.batch
         seeds, labels = range(self.settings.seed + low, self.settings.seed + high), self.labels()[low:high]
-        # Other devices may choose kernels by batch size, so the batch is always full.
+        exact = choose_precision(self.settings.precision, self.device) == "fp32"
+        # Other devices may choose kernels by batch size: the batch starts full and, if asked for fp32, stays full.
         rows = ROWS if self.device.type == "cpu" else max(batch, 1)
         place: dict[str, Any] = {"size": c.config.grid, "device": self.device, "rows": rows}
+        if solver["method"] == "dopri5":
+            place["drop"] = rows if exact else ROWS
         draw = sampler_of(solver["method"])
-        solution = draw(self.velocity(), c.schedule, c.layout, seeds=seeds, labels=labels, **place, **solver)
-        # Convolutions are rounded by the batch's size: the decoder always sees ROWS.
-        z = torch.cat([solution.z, solution.z[-1:].expand(-len(seeds) % ROWS, -1, -1, -1)])
-        pixels = np.concatenate([self.pipe.decode(part) for part in torch.split(z, ROWS)])
+        with float32_to_the_bit(exact):
+            solution = draw(self.velocity(), c.schedule, c.layout, seeds=seeds, labels=labels, **place, **solver)
+            # Convolutions are rounded by the batch's size: the decoder always sees ROWS.
+            z = torch.cat([solution.z, solution.z[-1:].expand(-len(seeds) % ROWS, -1, -1, -1)])
+            pixels = np.concatenate([self.pipe.decode(part) for part in torch.split(z, ROWS)])
         return pixels[: len(seeds)], solution.nfe_per_sample.tolist()
 
 
@@ -163,7 +168,8 @@ def open_generator(
         if guide != "null":
             weak, about["guide"], _ = _open(guide, where, schedule, other_schedule)
     settings = with_defaults(settings, pipe.checkpoint.sampling, guide is not None)
-    settings = settings.changed(labels=tuple(pipe.check_labels(settings.labels)))
+    precision = choose_precision(settings.precision, where)
+    settings = settings.changed(labels=tuple(pipe.check_labels(settings.labels)), precision=precision)
     return Generator(pipe, settings, weak, about, names)
 
 

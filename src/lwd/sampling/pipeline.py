@@ -15,6 +15,7 @@ from torch import Tensor
 from lwd.assets import MODELS
 from lwd.checkpoints.directory import Checkpoint, load, locate, write_into
 from lwd.checkpoints.published import PUBLISHED, PublishedNetwork
+from lwd.compute.devices import Autocast, choose_precision
 from lwd.errors import InputError, import_extra, nearest
 from lwd.guidance import AutoGuidance, ClassifierFree, Interval, Scale
 from lwd.io.files import atomic_directory, write_bytes
@@ -38,9 +39,14 @@ class Images:
 
 
 class LWDPipeline:
-    """A checkpoint and, optionally, the autoencoder that decodes its texture latents to pixels."""
+    """A checkpoint and, optionally, the autoencoder that decodes its texture latents to pixels.
 
-    def __init__(self, checkpoint: Checkpoint, autoencoder: TextureAutoencoder | None = None) -> None:
+    precision: bf16 (autocast), fp32, or auto: bf16 on a GPU, fp32 on a CPU.
+    """
+
+    def __init__(
+        self, checkpoint: Checkpoint, autoencoder: TextureAutoencoder | None = None, precision: str = "auto"
+    ) -> None:
         names = checkpoint.layout.names
         self.decoded = "texture" if "texture" in names else names[0]
         if autoencoder is not None:
@@ -50,7 +56,7 @@ class LWDPipeline:
                     f"the autoencoder has {autoencoder.channels} latent channels, but the group {texture.name!r} has "
                     f"{texture.channels}"
                 )
-        self.checkpoint, self.autoencoder = checkpoint, autoencoder
+        self.checkpoint, self.autoencoder, self.precision = checkpoint, autoencoder, precision
 
     @classmethod
     def from_pretrained(
@@ -107,14 +113,15 @@ class LWDPipeline:
         seeds = list(seed) if first is None else range(first, first + len(labels))  # type: ignore[arg-type]
         settings = _solver_settings(solver)
         grid = self.checkpoint.config.grid if size is None else tuple(size)
+        device = next(self.checkpoint.velocity.parameters()).device
         solution = sampler_of(settings.get("method", "dopri5"))(
-            self.guided(guide, scale, interval),
+            self.guided(guide, scale, interval, choose_precision(self.precision, device)),
             self.checkpoint.schedule,
             self.checkpoint.layout,
             seeds=seeds,
             labels=labels,
             size=grid,
-            device=next(self.checkpoint.velocity.parameters()).device,
+            device=device,
             **settings,
         )
         latents = self.checkpoint.latents(solution.z)
@@ -145,9 +152,16 @@ class LWDPipeline:
         names = self.checkpoint.class_names
         return names[label] if label < len(names) else str(label)
 
-    def guided(self, guide: Any, scale: Scale | None, interval: Interval | None) -> Velocity:
-        """Return the velocity, guided by a weaker model or, with guide="null", by the model itself without a label."""
-        main, layout = self.checkpoint.velocity, self.checkpoint.layout
+    def guided(
+        self, guide: Any, scale: Scale | None, interval: Interval | None, precision: str = "fp32"
+    ) -> Velocity:
+        """Return the velocity, guided by a weaker model or, with guide="null", by the model itself without a label.
+
+        precision: with bf16 each network is computed under autocast; their combination is float32.
+        """
+        network, layout = self.checkpoint.velocity, self.checkpoint.layout
+        low = precision == "bf16"
+        main: Velocity = Autocast(network) if low else network
         if guide is None:
             if scale is not None or interval is not None:
                 raise InputError(
@@ -157,7 +171,7 @@ class LWDPipeline:
         if scale is None:
             raise InputError("a guide needs a scale, for example 1.5 (1 = no guidance)", argument="scale")
         if guide == "null":
-            return ClassifierFree(main, main.null_label, scale, layout, interval)
+            return ClassifierFree(main, network.null_label, scale, layout, interval)
         if isinstance(guide, str):
             raise InputError(f"guide must be a model or 'null', got {guide!r}; load it first with from_pretrained")
         guide = guide.checkpoint if isinstance(guide, LWDPipeline) else guide
@@ -165,14 +179,14 @@ class LWDPipeline:
             if guide.layout != layout:
                 raise InputError(f"the guide has the groups {guide.layout}, but the model has {layout}")
             if guide.config.classes != self.checkpoint.config.classes:
-                raise InputError(f"the guide has {guide.config.classes} classes, but the model {main.config.classes}")
+                raise InputError(f"the guide has {guide.config.classes} classes, but the model {network.config.classes}")
             if guide.schedule != self.checkpoint.schedule and not guide.any_schedule:
                 raise InputError(
                     "the guide was trained under another schedule; model and guide must have the same schedule",
                     argument="guide",
                 )
             guide = guide.velocity
-        return AutoGuidance(main, guide, scale, layout, interval)
+        return AutoGuidance(main, Autocast(guide) if low else guide, scale, layout, interval)
 
     @torch.no_grad()
     def decode(self, z: Tensor) -> Pixels:

@@ -39,6 +39,8 @@ class SampleSettings(Record):
     """Guidance scale, for all groups or by group; 1 = no guidance."""
     interval: tuple[float, float] | dict[str, tuple[float, float]] | None = None
     """Local times with guidance, for all groups or by group."""
+    precision: Literal["auto", "bf16", "fp32"] = "auto"
+    """Arithmetic of the networks: bf16 (autocast), fp32 (to the bit), or auto: bf16 on a GPU."""
     kinds: Annotated[tuple[Kind, ...], Field(min_length=1)] = ("png", "npz")
     """Files to write."""
     batch: Annotated[int, Field(ge=1)] = 64

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import torch
@@ -33,11 +34,17 @@ def path_terms(
     if objective.cosine or objective.align:
         raise InputError("surfaces have no directions and no features: cosine and align must be 0 here")
     edges = torch.tensor([0.0, *schedule.breakpoints, 1.0], dtype=torch.float64)
-    points, weights = (torch.from_numpy(x) for x in np.polynomial.legendre.leggauss(nodes))
+    points, weights = _gauss(nodes)
     middle, half = (edges[1:] + edges[:-1])[:, None] / 2, edges.diff()[:, None] / 2
     tau, weight = (middle + half * points).flatten(), (half * weights).flatten()
     flow, kinetic = objective.weigh(*surfaces(schedule.times(tau)), schedule.rates(tau))
     return (weight[:, None] * flow).sum(), (weight[:, None] * kinetic).sum()
+
+
+@cache
+def _gauss(nodes: int) -> tuple[Tensor, Tensor]:
+    points, weights = np.polynomial.legendre.leggauss(nodes)
+    return torch.from_numpy(points), torch.from_numpy(weights)
 
 
 def pull(surfaces: Surfaces, objective: FlowObjective, times: Tensor, lead: int = 1) -> Tensor:

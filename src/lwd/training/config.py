@@ -105,6 +105,8 @@ class RunSettings(Record):
     """Number of parts into which the batch of a step is divided, to save memory."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Random seed of initialisation, data order, noise and times."""
+    labels: bool = True
+    """Train with class labels; false = an unconditional model."""
     label_drop: Share = 0.1
     """Share of labels replaced by "any class", for classifier-free guidance."""
     tau: Literal["uniform", "logit-normal"] = "uniform"

@@ -23,7 +23,7 @@ FREE = {
 """Settings that may change when a run continues: its length and how it computes (precision changes rounding)."""
 
 
-EARLIER = {"objective.kinetic_average": "groups"}
+EARLIER = {"objective.kinetic_average": "groups", "run.labels": True}
 """What a run did before a setting existed."""
 
 

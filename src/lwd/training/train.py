@@ -84,11 +84,14 @@ def open_data(data: Data, config: Config, groups: Sequence[str] | None = None) -
     if not isinstance(data, str | os.PathLike):
         return data
     try:
-        return LatentReader(data, groups=groups or config.groups or None, features=config.objective.align > 0)
+        reader = LatentReader(data, groups=groups or config.groups or None, features=config.objective.align > 0)
     except InputError as error:
         if FEATURES not in str(error):
             raise
         raise InputError(f"{error}; alignment needs features: encode them, or set objective.align=0") from error
+    if not config.run.labels:
+        reader.ignore_labels()
+    return reader
 
 
 def build_network(config: Config, data: Latents) -> LightningDiT:
@@ -104,7 +107,11 @@ def build_network(config: Config, data: Latents) -> LightningDiT:
 def network_config(config: Config, layout: Layout, **shape: Any) -> LightningDiTConfig:
     """Return the architecture of the configured network; shape: classes, grid and features of the data."""
     n = config.network
-    shape |= {"null_row": config.run.label_drop > 0, "tap": n.tap, "projector_width": n.projector_width}
+    shape |= {
+        "null_row": config.run.labels and config.run.label_drop > 0,
+        "tap": n.tap,
+        "projector_width": n.projector_width,
+    }
     if n.size:
         return LightningDiTConfig.of(n.size, layout, **shape)
     return LightningDiTConfig(layout, n.depth, n.width, n.heads, patch=n.patch, **shape)

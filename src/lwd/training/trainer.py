@@ -172,7 +172,7 @@ class Trainer:
         latents, labels = (x.to(self.devices.device, non_blocking=True) for x in (batch.latents, batch.labels))
         times, rates = draws.clocks(self.schedule)
         z, target = interpolate(latents, draws.noise, times, self.data.layout)
-        if self.config.run.label_drop:
+        if self.config.run.labels and self.config.run.label_drop:
             labels = torch.where(draws.dropped, torch.full_like(labels, self.data.classes), labels)
         if not self.objective.align:
             return self.objective(self.network(z, times, labels), target, rates)

@@ -222,6 +222,13 @@ const TERMS = [
 const SINGLE = { stroke: "var(--s0)", dash: "", width: 2.2 };
 const MARKS = { weakest: { stroke: "var(--muted)", dash: "3 2", width: 1.4 }, chosen: { stroke: "var(--muted)", dash: "", width: 1.4 } };
 
+/* Strong lambdas add kinetic energy that would squeeze the flow losses into a line: leave out what is far above them. */
+function ceiling(flows) {
+  if (!flows.length) return Infinity;
+  const [low, high] = [Math.min(...flows), Math.max(...flows)];
+  return high + 2 * Math.max(high - low, 0.005 * Math.abs(high));
+}
+
 function lambdaCharts() {
   const { points, threshold, weakest, chosen } = story.path;
   const positive = points.map(p => p.lambda).filter(v => v > 0);
@@ -231,18 +238,20 @@ function lambdaCharts() {
   const predicted = points.some(p => known(p.error));
   const over = (title, lines) => {
     const shown = lines.filter(line => points.some(p => known(p[line.key])));
-    const values = shown.flatMap(line => points.map(p => p[line.key]).filter(known));
+    const top = ceiling(shown.some(line => line.key === "flow") ? points.map(p => p.flow).filter(known) : []);
+    const inside = v => known(v) && v <= top;
+    const values = shown.flatMap(line => points.map(p => p[line.key]).filter(inside));
     return [title, plot(width => {
       const c = chart(width, Math.max(170, Math.round(width * (predicted ? 0.36 : 0.5)) + 20), `${title} over \u03bb`, axis, { domain: padded(values), label: "", left: 46 });
       if (known(threshold)) c.until(place(threshold));
       if (known(weakest)) c.upright(place(weakest), MARKS.weakest);
       if (known(chosen)) c.upright(place(chosen), MARKS.chosen);
       for (const { key, style } of shown) {
-        const there = points.filter(p => known(p[key]));
+        const there = points.filter(p => inside(p[key]));
         c.line(there.map(p => place(p.lambda)), there.map(p => p[key]), style);
         if (key === "floor") continue;
         for (const p of there) if (p.collapsed) c.dot(place(p.lambda), p[key], style.stroke, true, 3);
-        if (known(current[key])) c.dot(place(current.lambda), current[key], style.stroke, false, 4.5);
+        if (inside(current[key])) c.dot(place(current.lambda), current[key], style.stroke, false, 4.5);
       }
       return c.svg;
     })];
