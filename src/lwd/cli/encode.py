@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from lwd.cli.options import add_settings, given
+from lwd.cli.progress import bar
 from lwd.errors import InputError
 from lwd.latents.settings import EncodeSettings
 
@@ -32,8 +33,6 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from tqdm import tqdm
-
     from lwd.compute.devices import choose_device
     from lwd.images.catalog import open_source
     from lwd.io.files import check_writable
@@ -51,8 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
     semantic, compress = _named(arguments.semantic), _named(arguments.compress)
     encoders = Encoders.load(arguments.texture, semantic, compress, arguments.align)
     check_writable(arguments.out)
-    with tqdm(total=-(-len(source) // share[1]), desc="encoding", unit="image", disable=None) as bar:
-        print(encode(source, arguments.out, encoders, settings, share, bar.update, device))
+    with bar(-(-len(source) // share[1]), "encoding", shown=share[0] == 0) as shown:
+        print(encode(source, arguments.out, encoders, settings, share, shown.update, device))
     return 0
 
 

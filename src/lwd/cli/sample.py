@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from lwd.cli.options import add_settings, by_group, given, parse_interval, parse_number
+from lwd.cli.progress import bar
 from lwd.errors import InputError
 from lwd.sampling.settings import SampleSettings
 
@@ -79,8 +80,6 @@ def sample_settings(a: argparse.Namespace) -> SampleSettings:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from tqdm import tqdm
-
     from lwd.io.files import check_writable
     from lwd.io.jobs import process
     from lwd.sampling.generator import open_generator
@@ -96,8 +95,8 @@ def run(arguments: argparse.Namespace) -> int:
     picture = a.out.lower().endswith(".png")
     check_writable(Path(a.out).parent if picture else a.out)
     if not picture:
-        with tqdm(total=-(-settings.count // world), desc="sampling", unit="image", disable=None) as bar:
-            print(generate(generator, a.out, rank, world, bar.update))
+        with bar(-(-settings.count // world), "sampling", shown=rank == 0) as shown:
+            print(generate(generator, a.out, rank, world, shown.update))
     if rank == 0:
         _pictures(generator, a.out, picture, a.trajectory)
     return 0

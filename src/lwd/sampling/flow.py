@@ -26,15 +26,17 @@ class Flow:
     count: int = 32
     device: torch.device | str = "cpu"
     dtype: torch.dtype = torch.float32
+    first: int = 0
+    """Seed of the first sample."""
 
     def label(self, count: int) -> list[int]:
         """Return one label for each of `count` samples."""
         return [self.labels[i % len(self.labels)] for i in range(count)]
 
     def solve(self, **options: Any) -> Solution:
-        """Sample with seeds 0 to count - 1; options are those of `lwd.sample`."""
+        """Sample `count` seeds from `first` on; options are those of `lwd.sample`."""
         where: dict[str, Any] = {"size": self.size, "device": self.device, "dtype": self.dtype}
-        seeds, labels = range(self.count), self.label(self.count)
+        seeds, labels = range(self.first, self.first + self.count), self.label(self.count)
         return sample(self.velocity, self.schedule, self.layout, seeds=seeds, labels=labels, **where, **options)
 
     def truth(self) -> Tensor:

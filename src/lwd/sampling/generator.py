@@ -1,7 +1,7 @@
 """A model ready to draw samples: each depends only on its number, not on the batch."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from PIL import Image
 
-from lwd.checkpoints.formats import SamplingDefaults
+from lwd.checkpoints.formats import Recommendation, SamplingDefaults
+from lwd.checkpoints.recommended import find_recommended
 from lwd.compute.devices import choose_device, choose_precision, float32_to_the_bit, threads
 from lwd.errors import InputError
 from lwd.images.pictures import tile
@@ -22,12 +23,14 @@ from lwd.sampling.flow import Flow
 from lwd.sampling.pipeline import AUTOENCODER, LWDPipeline, Pixels, resolve
 from lwd.sampling.placement import place
 from lwd.sampling.sde import SDE_METHODS, noise_ends, sampler_of, sde_settings
-from lwd.sampling.settings import UNIFORM, SampleSettings
+from lwd.sampling.settings import RECOMMENDED, UNIFORM, SampleSettings
 from lwd.schedule.io import parse_schedule
 from lwd.solver import FIXED_METHODS
 
 ROWS = 8
 """Batches are padded to a multiple of this: see `lwd.sample`."""
+SOLVING = frozenset({"solver", "steps", "placement", "atol", "rtol"})
+"""Settings with which a user chooses a solver."""
 DISPLAY = 84
 """Approximate minimum width of an image in a grid, in pixels."""
 
@@ -80,8 +83,22 @@ class Generator:
         if s.placement == UNIFORM:
             return {"method": s.solver, "steps": s.steps, **noise}
         assert s.steps
+        if s.placement == RECOMMENDED:
+            return {"method": s.solver, "grid": self.recommended_grid()}
         grid = place(s.placement, s.steps, s.solver, self.flow(), self._noise_ends())
         return {"method": s.solver, "grid": list(grid), **noise}
+
+    def recommended_grid(self) -> list[float]:
+        """The times of the steps that are stored with the model for this guidance."""
+        s = self.settings
+        one = find_recommended(self.pipe.checkpoint.recommended, self.guide, s.scale, s.interval)
+        if one is None or one.grid is None or (one.solver, one.steps) != (s.solver, s.steps):
+            raise InputError(
+                f"the model has no recommended times of {s.steps} steps of {s.solver} with this guidance; "
+                "run lwd bench sampler, or use another placement",
+                argument="placement",
+            )
+        return one.grid
 
     def noise(self) -> dict[str, Any]:
         """What an SDE solver is told about its noise, checked; nothing for the others."""
@@ -167,7 +184,10 @@ def open_generator(
         about["guide"] = {}
         if guide != "null":
             weak, about["guide"], _ = _open(guide, where, schedule, other_schedule)
+    asked = settings.model_fields_set
     settings = with_defaults(settings, pipe.checkpoint.sampling, guide is not None)
+    if not asked & SOLVING:
+        settings = with_recommended(settings, pipe.checkpoint.recommended, guide)
     precision = choose_precision(settings.precision, where)
     settings = settings.changed(labels=tuple(pipe.check_labels(settings.labels)), precision=precision)
     return Generator(pipe, settings, weak, about, names)
@@ -179,10 +199,21 @@ def with_defaults(settings: SampleSettings, defaults: SamplingDefaults | None, g
         return settings
     given, found = settings.model_fields_set, defaults.model_fields_set
     names = {"count"} | ({"scale", "interval"} if guided else set())
-    if not given & {"solver", "steps", "placement", "atol", "rtol"}:
+    if not given & SOLVING:
         names |= {"solver", "steps", "atol", "rtol"}
     changes = {name: getattr(defaults, name) for name in (names & found) - given}
     return settings.changed(**{name: value for name, value in changes.items() if value is not None})
+
+
+def with_recommended(
+    settings: SampleSettings, recommended: Sequence[Recommendation], guide: str | None
+) -> SampleSettings:
+    """Use the solver that is recommended for this guidance, if there is one."""
+    one = find_recommended(recommended, guide, settings.scale, settings.interval)
+    if one is None:
+        return settings
+    placement = UNIFORM if one.grid is None else RECOMMENDED
+    return settings.changed(solver=one.solver, steps=one.steps, placement=placement, rtol=one.rtol, atol=None)
 
 
 def _open(

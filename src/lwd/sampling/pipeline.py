@@ -14,7 +14,9 @@ from torch import Tensor
 
 from lwd.assets import MODELS
 from lwd.checkpoints.directory import Checkpoint, load, locate, write_into
+from lwd.checkpoints.formats import Recommendation
 from lwd.checkpoints.published import PUBLISHED, PublishedNetwork
+from lwd.checkpoints.recommended import find_recommended
 from lwd.compute.devices import Autocast, choose_precision
 from lwd.errors import InputError, import_extra, nearest
 from lwd.guidance import AutoGuidance, ClassifierFree, Interval, Scale
@@ -95,7 +97,7 @@ class LWDPipeline:
         self,
         class_labels: Sequence[int | str],
         seed: int | Sequence[int] = 0,
-        solver: str | Mapping[str, Any] = "dopri5",
+        solver: str | Mapping[str, Any] | None = None,
         guide: "LWDPipeline | Checkpoint | Velocity | str | None" = None,
         scale: Scale | None = None,
         interval: Interval | None = None,
@@ -105,12 +107,16 @@ class LWDPipeline:
 
         seed: of the first image, the others follow (seed, seed + 1, ...); or one seed per image.
         solver: a method's name, or its settings: {"method": "heun", "steps": 25}; with noise along the way:
-        {"method": "euler-maruyama", "steps": 250, "diffusion": "sigma"}.
+        {"method": "euler-maruyama", "steps": 250, "diffusion": "sigma"}. By default the one that `lwd bench sampler`
+        recommended for this guidance, or dopri5.
         guide: a weaker model (AutoGuidance) or "null" (classifier-free); needs a scale. size: of the latent grid.
         """
         labels = self.check_labels(class_labels)
         first = _as_int(seed)
         seeds = list(seed) if first is None else range(first, first + len(labels))  # type: ignore[arg-type]
+        if solver is None:
+            one = find_recommended(self.checkpoint.recommended, guide, scale, interval)
+            solver = "dopri5" if one is None else solver_of(one)
         settings = _solver_settings(solver)
         grid = self.checkpoint.config.grid if size is None else tuple(size)
         device = next(self.checkpoint.velocity.parameters()).device
@@ -152,9 +158,7 @@ class LWDPipeline:
         names = self.checkpoint.class_names
         return names[label] if label < len(names) else str(label)
 
-    def guided(
-        self, guide: Any, scale: Scale | None, interval: Interval | None, precision: str = "fp32"
-    ) -> Velocity:
+    def guided(self, guide: Any, scale: Scale | None, interval: Interval | None, precision: str = "fp32") -> Velocity:
         """Return the velocity, guided by a weaker model or, with guide="null", by the model itself without a label.
 
         precision: with bf16 each network is computed under autocast; their combination is float32.
@@ -179,7 +183,9 @@ class LWDPipeline:
             if guide.layout != layout:
                 raise InputError(f"the guide has the groups {guide.layout}, but the model has {layout}")
             if guide.config.classes != self.checkpoint.config.classes:
-                raise InputError(f"the guide has {guide.config.classes} classes, but the model {network.config.classes}")
+                raise InputError(
+                    f"the guide has {guide.config.classes} classes, but the model {network.config.classes}"
+                )
             if guide.schedule != self.checkpoint.schedule and not guide.any_schedule:
                 raise InputError(
                     "the guide was trained under another schedule; model and guide must have the same schedule",
@@ -195,6 +201,12 @@ class LWDPipeline:
             raise InputError("the model has no autoencoder (vae/) to decode with; pass one", argument="decoder")
         pixels: Pixels = to_uint8(self.autoencoder.decode(self.checkpoint.latents(z)[self.decoded])).cpu().numpy()
         return pixels
+
+
+def solver_of(one: Recommendation) -> dict[str, Any]:
+    """A recommendation as settings of a solver."""
+    steps = {"grid": one.grid} if one.grid is not None else {"steps": one.steps, "rtol": one.rtol}
+    return {"method": one.solver} | {key: value for key, value in steps.items() if value is not None}
 
 
 def _as_int(value: Any) -> int | None:

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from lwd.errors import InputError, nearest
 from lwd.io.records import Record
 
-UNIFORM, SHIFT, OPTIMISED = "tau", "shift", "optimised"
+UNIFORM, SHIFT, OPTIMISED, RECOMMENDED = "tau", "shift", "optimised", "recommended"
 """Placements of steps beside the groups' names; a shift is written with its factor, shift:0.3."""
 Kind = Literal["png", "npz"]
 
