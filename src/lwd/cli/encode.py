@@ -26,7 +26,7 @@ def add_parser(commands: Any) -> None:
     add("--compress", action="append", metavar="DIR", help=text)
     add("--align", metavar="ENCODER", help="encoder of alignment features (REPA), independent of the semantic latents")
     add("--out", required=True, metavar="DIR", help="directory for the shards")
-    names = ("size", "shard_size", "batch", "dtype", "features", "skip_bad", "threads")
+    names = ("size", "shard_size", "batch", "dtype", "features", "skip_bad", "workers", "threads")
     add_settings(parser, EncodeSettings, *names, size="PX")
     add("--device", metavar="NAME", help="cpu, cuda or cuda:N (default: this process's GPU if there is one)")
     parser.set_defaults(run=run)

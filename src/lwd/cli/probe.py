@@ -120,10 +120,10 @@ def _run_surface(arguments: argparse.Namespace) -> int:
     config, data, devices = prepared(arguments, SHORTS)
     total = table_size(config.probe.points, len(data.layout)) * config.probe.samples
     with Progress(config.probe.steps, devices.main, "probing") as progress:
-        table = shown.bar(total, "tabulating", shown=devices.main)
-        options = RunOptions(devices, on_step=progress, on_table=table.update, wandb=arguments.wandb)
+        counted = shown.bar(-(-total // devices.world), "tabulating", shown=devices.main)
+        options = RunOptions(devices, on_step=progress, on_table=counted.update, wandb=arguments.wandb)
         outcome, table = surface_probe(config, data, arguments.out, options)
-        bar.close()
+        counted.close()
     if table is None:
         return interrupted(outcome.step, devices.main)
     if devices.main:

@@ -71,6 +71,11 @@ class Devices:
         """Return the mean over processes (equal on all of them, bit for bit)."""
         return value if self.world == 1 else self.accelerator.reduce(value, "mean")
 
+    def total(self, value: Tensor) -> Tensor:
+        """Return the sum over processes, on the CPU; they may arrive at different times."""
+        self.wait()
+        return value if self.world == 1 else self.accelerator.reduce(value.to(self.device), "sum").cpu()
+
     def any(self, flag: bool) -> bool:
         """Whether the flag is set on any process, so that all leave the loop together."""
         if self.world == 1:
