@@ -8,7 +8,6 @@ import pytest
 import torch
 
 import lwd
-from commands import few_fashion, few_semantic
 from lwd.assets import AUTOENCODERS, MODELS
 from lwd.cli import main
 from lwd.demo.plan import QUICK, Plan, keep
@@ -22,6 +21,7 @@ from lwd.surfaces.files import load_surfaces
 from lwd.training.interrupts import Interrupted
 from lwd.training.trainer import Trainer
 from messages import says
+from stand_ins import quicken
 
 TINY = QUICK.changed(
     batch=8,
@@ -48,9 +48,7 @@ def story(out):
 def few():
     """The first embedded images: all of them take ten seconds to encode."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lwd.latents.embedded.load_fashion", few_fashion)
-        patch.setattr("lwd.latents.embedded.fashion_semantic", few_semantic)
-        patch.setattr("lwd.probing.surface.CALIBRATION", 2)
+        quicken(patch.setattr)
         yield
 
 
@@ -159,7 +157,7 @@ def test_an_earlier_checkpoint_is_not_the_end(copy):
 def test_a_plan_that_cannot_be_read_is_named(tmp_path, text):
     """Oracle: by hand; without the file the plan is written."""
     (tmp_path / "demo.json").write_text(text)
-    with pytest.raises(lwd.InputError, match=r"demo\.json"):
+    with pytest.raises(lwd.InputError, match=says("demo.json")):
         keep(TINY, tmp_path)
     (tmp_path / "demo.json").unlink()
     keep(TINY, tmp_path)
@@ -168,11 +166,11 @@ def test_a_plan_that_cannot_be_read_is_named(tmp_path, text):
 def test_another_plan_is_refused(whole, tmp_path, capsys):
     """Oracle: the message names what differs; the command answers with one line and code 2."""
     out, _ = whole
-    with pytest.raises(lwd.InputError, match=r"seed.*5"):
+    with pytest.raises(lwd.InputError, match=says("seed", 5)):
         keep(TINY.changed(seed=5), out)
     (tmp_path / "demo.json").write_text('{"format": "other"}')
     assert main(["demo", "--quick", "--out", str(tmp_path)]) == 2
-    assert "demo.json" in capsys.readouterr().err
+    assert says("demo.json", "other").search(capsys.readouterr().err)
 
 
 def test_the_clock_learns_from_what_things_take(monkeypatch):

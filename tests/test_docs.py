@@ -44,6 +44,14 @@ def test_examples_run(page):
         exec(compile(block, str(page), "exec"), names)
 
 
+def test_lines_wrap_at_120():
+    """Oracle: counting. Rows of tables and pictures cannot be wrapped, quoted messages are as lwd prints them."""
+    for page in [*PAGES, ROOT / "CHANGELOG.md"]:
+        text = re.sub(r"```text\n.*?```", lambda block: "\n" * block[0].count("\n"), page.read_text(), flags=re.DOTALL)
+        for number, line in enumerate(text.splitlines(), 1):
+            assert len(line) <= 120 or line.startswith(("|", "![")), f"{page.name}:{number}"
+
+
 def test_links_between_pages_lead_somewhere():
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):

@@ -16,7 +16,7 @@ WITH_EXAMPLES = sorted(
     for path in ROOT.rglob("*.py")
     if ">>> " in path.read_text()
 )
-PUBLIC = ("encode", "evaluate", "probe", "sample", "solve", "surface_probe", "train")
+PUBLIC = ("Encoders", "encode", "evaluate", "probe", "sample", "sample_sde", "solve", "surface_probe", "sweep", "train")
 
 
 @pytest.mark.parametrize("name", WITH_EXAMPLES)

@@ -14,7 +14,7 @@ from lwd.io.records import Record
 
 PAGE = Path(__file__).parents[1] / "docs" / "formats.md"
 BLOCK = re.compile(r"(<!-- record ([\w.]+):(\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
-NAMES = {str: "text", int: "whole number", float: "number", bool: "true or false", Any: "anything", type(None): "null"}
+NAMES = {str: "text", int: "integer", float: "number", bool: "true or false", Any: "anything", type(None): "null"}
 
 
 def render(text: str) -> str:

@@ -32,8 +32,9 @@ from lwd.images.pictures import SourcePictures, open_pictures
 from lwd.images.sources import Subset
 from lwd.io.files import write_json
 from lwd.latents.reader import LatentReader
+from lwd.sampling.formats import SamplesFile
 from lwd.sampling.generator import open_generator
-from lwd.sampling.samples import generate
+from lwd.sampling.samples import MANIFEST, generate
 from lwd.sampling.settings import SampleSettings
 from lwd.schedule.io import parse_schedule, save_schedule
 from lwd.training.config import Config, load_config
@@ -94,6 +95,13 @@ class Study:
         save_schedule(parse_schedule(text, groups, about.get("lead")), path)
         return str(path)
 
+    def write(self, rows: list[dict[str, Any]]) -> None:
+        """Keep the results, with what they depend on."""
+        about: dict[str, Any] = {"study": self.name, "protocol": hashlib.sha256(self.path.read_bytes()).hexdigest()}
+        about |= {"latents": LatentReader(self.latents).fingerprint}
+        about |= {"versions": {"lwd": __version__, "torch": torch.__version__}, "rows": rows}
+        write_json(self.results, about)
+
 
 def slug(arm: str) -> str:
     return arm.replace(" ", "-").replace(",", "")
@@ -118,6 +126,13 @@ def run_arm(study: Study, arm: str, seed: int, judge: "Judge") -> dict[str, Any]
         row["metrics"][label] = judge(folder, bool(config.run.labels))
     row |= {"seconds": {"training": round(trained - started), "rest": round(time.perf_counter() - trained)}}
     return row
+
+
+def score_again(study: Study, row: dict[str, Any], judge: "Judge") -> dict[str, Any]:
+    """The row with new metrics of its samples."""
+    out = study.out / f"{slug(row['arm'])}-seed{row['seed']}"
+    labelled = bool(study.config(row["arm"], row["seed"]).run.labels)
+    return row | {"metrics": {label: judge(out / f"samples-{slug(label)}", labelled) for label in row["metrics"]}}
 
 
 def _flow(line: dict[str, Any]) -> float:
@@ -146,7 +161,8 @@ class Judge:
         scores = score(features, Reference.of(self.reference, {}, "reference"), self.reason)
         found = {name: {"value": m.value, "error": m.error} for name, m in scores.metrics.items()}
         if self.weights is not None and labelled:
-            labels = torch.arange(len(pictures)) % self.weights.shape[1]
+            about = SamplesFile.read(folder / MANIFEST)  # rows of the .npz are shuffled
+            labels = torch.tensor([int(about.labels[i]) for i in about.order])
             found["accuracy"] = {"value": accuracy(self.weights, features.rows["encoder"], labels), "error": 0.0}
         discard(pictures, self.networks)
         return found
@@ -171,6 +187,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="directory of the runs")
     parser.add_argument("--decoder", default="", help="texture autoencoder")
     parser.add_argument("--limit", type=int, default=10**9, help="stop after this many runs")
+    parser.add_argument("--again", action="store_true", help="score the samples of all finished runs again")
     parser.add_argument("--table", action="store_true", help="print the table of the results")
     a = parser.parse_args()
     study = Study(a.protocol, a.latents, a.out, a.decoder)
@@ -179,15 +196,17 @@ def main() -> None:
         return
     p, judge = study.protocol, None
     rows = json.loads(study.results.read_text())["rows"] if study.results.is_file() else []
+    if a.again:
+        judge = Judge(p["judge"], p["reference"], p.get("judge_images", ""))
+        rows = [score_again(study, row, judge) for row in rows]
+        study.write(rows)
+        return
     done = {(row["seed"], row["arm"]) for row in rows}
     for seed, arm in [run for run in study.arms() if run not in done][: a.limit]:
         judge = judge or Judge(p["judge"], p["reference"], p.get("judge_images", ""))
         rows.append(run_arm(study, arm, seed, judge))
         print(json.dumps(rows[-1]), flush=True)
-        about: dict[str, Any] = {"study": study.name, "protocol": hashlib.sha256(study.path.read_bytes()).hexdigest()}
-        about |= {"latents": LatentReader(study.latents).fingerprint}
-        about |= {"versions": {"lwd": __version__, "torch": torch.__version__}, "rows": rows}
-        write_json(study.results, about)
+        study.write(rows)
         for name in ("checkpoints", "plots"):  # kept/ has the averaged weights
             if (study.out / f"{slug(arm)}-seed{seed}" / "train" / "kept").is_dir():
                 shutil.rmtree(study.out / f"{slug(arm)}-seed{seed}" / "train" / name, ignore_errors=True)

@@ -1,6 +1,6 @@
 """From seeds to samples: field = rates x velocity, integrated over the global time."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from operator import index
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lwd.compute.seeds import padded
 from lwd.errors import InputError
 from lwd.groups import Layout
 from lwd.path import Velocity
@@ -96,35 +97,33 @@ def sample(
         >>> lwd.sample(data, lwd.Offset(0.3), data.layout, seeds=range(4), size=(1, 1), method="heun", steps=10)
         Solution(z=(4, 2, 1, 1), nfe=20, accepted=10, rejected=0, method='heun')
     """
-    seeds = list(seeds)
-    if not seeds:
-        raise InputError("sample needs at least one seed, for example seeds=range(8)")
-    names = {field.name for field in fields(SampleOptions)}
-    options = SampleOptions(**{name: value for name, value in settings.items() if name in names})
-    solver = solver_settings(**{name: value for name, value in settings.items() if name not in names})
-    label = check_labels(labels, len(seeds)).to(options.device)
-    noise = seeded_noise(seeds, (layout.channels, *options.size), options.device).to(options.dtype)
+    options, rest = split_options(settings)
+    solver, count = solver_settings(**rest), len(seeds)
     # With one step size for the batch, padding would change it.
     shared_step = solver.method == "dopri5" and solver.adaptive != "sample"
-    extra = 0 if shared_step else -len(seeds) % options.rows
-    noise, label = (torch.cat([x, x[-1:].expand(extra, *x.shape[1:])]) for x in (noise, label))
+    seeds, label = padded(seeds, labels, 1 if shared_step else options.rows)
+    noise, label = first_noise(seeds, layout, options), label.to(options.device)
     breakpoints = field_breakpoints(velocity, schedule) if options.breakpoints is None else options.breakpoints
     field = flow_field(velocity, schedule, layout, label)
     solution = solve(field, noise, solver, breakpoints=breakpoints, rows=options.drop)
-    kept = {name: getattr(solution, name)[: len(seeds)] for name in PER_SAMPLE}
-    return replace(solution, **kept)
+    return first_rows(solution, count)
 
 
-def check_labels(labels: int | Sequence[int] | Tensor, count: int) -> Tensor:
-    label = torch.as_tensor(labels)
-    if label.is_floating_point() or label.is_complex():
-        raise InputError(f"labels must be integers, got {label.dtype}")
-    label = label.to(torch.int64)
-    if label.ndim == 0:
-        label = label.expand(count)
-    if label.shape != (count,):
-        raise InputError(f"{count} seeds need one label or {count} labels, got shape {tuple(label.shape)}")
-    return label
+def split_options(settings: Mapping[str, Any]) -> tuple[SampleOptions, dict[str, Any]]:
+    """The `SampleOptions` among the settings, and the rest."""
+    names = {field.name for field in fields(SampleOptions)} & settings.keys()
+    rest = {name: settings[name] for name in settings.keys() - names}
+    return SampleOptions(**{name: settings[name] for name in names}), rest
+
+
+def first_noise(seeds: Sequence[int], layout: Layout, options: SampleOptions) -> Tensor:
+    """The state at tau = 0."""
+    return seeded_noise(seeds, (layout.channels, *options.size), options.device).to(options.dtype)
+
+
+def first_rows(solution: Solution, count: int) -> Solution:
+    """The solution without the rows that `padded` added."""
+    return replace(solution, **{name: getattr(solution, name)[:count] for name in PER_SAMPLE})
 
 
 def field_breakpoints(velocity: Velocity, schedule: Schedule) -> tuple[float, ...]:

@@ -1,12 +1,18 @@
 """A small but complete story for the report page: curves in closed form, pictures from a seeded generator."""
 
 import base64
+import copy
 import io
 import math
 from typing import Any
 
 import numpy as np
 from PIL import Image
+
+HOSTILE = (
+    "</script><script>window.hacked = 1</script><!-- <img src=x onerror='hacked=1'> {{ script }} & \u2028 \ud800 \""
+)
+SECTIONS = ("path", "surfaces", "trajectory", "grids", "losses")
 
 TAU = [i / 40 for i in range(41)]
 MARKS = [i / 16 for i in range(17)]
@@ -198,3 +204,26 @@ def uri(values: np.ndarray) -> str:
     buffer = io.BytesIO()
     Image.fromarray((255 * values.clip(0, 1)).astype(np.uint8)).save(buffer, "PNG")
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+
+
+def changed(story, place, value=None, drop=False):
+    """A copy of the story with one value replaced or removed; place: keys and indices."""
+    out = copy.deepcopy(story)
+    inner = out
+    for key in place[:-1]:
+        inner = inner[key]
+    if drop:
+        del inner[place[-1]]
+    else:
+        inner[place[-1]] = value
+    return out
+
+
+def hostile(value):
+    """The same structure with the hostile string appended to every string that is free text."""
+    if isinstance(value, dict):
+        fixed = ("format", "groups", "lead_group", "x", "y", "variant", "better", "image", "texture", "semantic")
+        return {key: inner if key in fixed else hostile(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [hostile(inner) for inner in value]
+    return value + HOSTILE if isinstance(value, str) else value

@@ -189,8 +189,10 @@ def test_pca_fit_is_the_pca_of_the_training_features(tmp_path):
     assert 0.5 < report["explained_held_out"] <= 1
 
 
-@pytest.mark.parametrize(("steps", "gain"), [(40, 0.05), pytest.param(200, 0.2, marks=pytest.mark.slow)])
-def test_semvae_fit_learns(tmp_path, steps, gain):
+@pytest.mark.parametrize(
+    ("steps", "gain", "least"), [(40, 0.05, 0.0), pytest.param(200, 0.2, 0.5, marks=pytest.mark.slow)]
+)
+def test_semvae_fit_learns(tmp_path, steps, gain, least):
     """Oracle: held-out explained variance after many steps above that after one; numbers from the saved directory."""
     source = waves()
     settings = SemVAESettings(channels=4, steps=steps, batch=32, held_out=20, lr=5e-3, heads=1)
@@ -198,7 +200,7 @@ def test_semvae_fit_learns(tmp_path, steps, gain):
     long = fit_semvae(source, ENCODER, (4, 4), tmp_path / "b", settings)
     assert long["explained_held_out"] > short["explained_held_out"] + gain
     assert long["cosine_held_out"] > short["cosine_held_out"] + gain / 2
-    assert long["explained_held_out"] > 0.5 or steps < 200
+    assert long["explained_held_out"] > least
     assert load_semvae(tmp_path / "b").channels == 4
 
 

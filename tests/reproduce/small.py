@@ -1,5 +1,6 @@
 """A scale of seconds, for tests of plans."""
 
+from lwd.reproduce.run import reproduce
 from lwd.reproduce.scales import TINY, GuidedPlan, ModelPlan
 
 NETWORK = ("network.depth=1", "network.width=16", "network.heads=2", "run.batch=8", "run.save_every=2")
@@ -20,3 +21,8 @@ SMALL = TINY.changed(
     draw=TINY.draw.changed(count=20, steps=3, batch=10, rows=1),
     threads=1,
 )
+
+
+def silent(table, out, settings=None, scale=SMALL):
+    """Reproduce a table at the small scale, without lines about progress."""
+    return reproduce(table, out, settings, lambda _: None, scale)

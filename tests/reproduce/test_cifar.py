@@ -5,7 +5,6 @@ from functools import partial
 import pytest
 
 import lwd
-from commands import Shop, stand_in, stand_in_encoder
 from lwd.reproduce import latents
 from lwd.reproduce.formats import TableFile
 from lwd.reproduce.jobs import ordered
@@ -14,6 +13,7 @@ from lwd.reproduce.scales import CIFAR10
 from lwd.reproduce.settings import ReproduceSettings, parse_latents
 from messages import says
 from reproduce.small import COMMON, PROBE, SMALL
+from stand_ins import Shop, stand_in, stand_in_encoder
 
 SMALLER = CIFAR10.changed(
     models=tuple(model.changed(preset="cifar-small") for model in SMALL.models),

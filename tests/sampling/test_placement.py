@@ -118,7 +118,7 @@ def test_least_local_error_of_a_known_field(order):
     assert_close(torch.tensor(found), torch.tensor([0.0, *(float(fine[i]) for i in best), 1.0]))
 
 
-QUICK = {("euler", "synchronous"), ("euler", "offset"), ("ab2", "polynomial")}
+QUICK = {("euler", "offset"), ("ab2", "polynomial")}
 COMBINED = [
     pytest.param(method, name, marks=[] if (method, name) in QUICK else [pytest.mark.slow])
     for method, name in itertools.product(("euler", "heun", "ab2"), SCHEDULES)
@@ -127,10 +127,10 @@ COMBINED = [
 
 @pytest.mark.parametrize(("method", "name"), COMBINED)
 def test_optimised_steps_have_less_error(method, name):
-    """Oracle: the final state at rtol 1e-9, on other seeds than the calibration's."""
+    """Oracle: the final state at rtol 1e-7, on other seeds than the calibration's."""
     data, schedule = small_mixture(), SCHEDULES[name]
-    options = {"seeds": range(256), "size": (1, 1), "dtype": torch.float64}
-    truth = lwd.sample(data, schedule, LAYOUT, rtol=1e-9, atol=1e-11, **options).z
+    options = {"seeds": range(64), "size": (1, 1), "dtype": torch.float64}
+    truth = lwd.sample(data, schedule, LAYOUT, rtol=1e-7, atol=1e-9, **options).z
 
     def error(placement):
         grid = place(placement, 8, method, Flow(data, schedule, LAYOUT, (1, 1)))

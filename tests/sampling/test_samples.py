@@ -1,4 +1,4 @@
-"""`lwd sample`: every sample is a function of its number, whatever the batch, the processes and the kills."""
+"""Sets of samples: every sample is a function of its number, whatever the batch, the processes and the kills."""
 
 import json
 import os
@@ -8,18 +8,14 @@ import signal
 import subprocess
 import sys
 import time
-from functools import cache
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 import lwd
 from lwd import LWDPipeline
-from lwd.cli import main
 from lwd.io.tensors import read_safetensors, write_safetensors
-from lwd.report.trajectory import states_along
 from lwd.representations.ldm import autoencoder_from_ldm
 from lwd.sampling import samples
 from lwd.sampling.flow import Flow
@@ -31,25 +27,9 @@ from messages import says
 from pipelines import LAYOUT
 from pipelines import three_classes as pipeline
 from reference import ldm
-from strategies import small_mixture
+from sampling.folders import content, picture
 
 HEUN = SampleSettings(count=21, solver="heun", steps=4, batch=8, threads=1)
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    path = tmp_path_factory.mktemp("model") / "model"
-    pipeline().save_pretrained(path)
-    return path
-
-
-def content(folder):
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
-
-
-def picture(path):
-    with Image.open(path) as opened:
-        return np.asarray(opened)
 
 
 def images(folder):
@@ -61,7 +41,7 @@ def images(folder):
     "settings",
     [
         HEUN,
-        HEUN.changed(count=10, solver="dopri5", steps=None),
+        HEUN.changed(solver="dopri5", steps=None),
         HEUN.changed(solver="ab2", placement="texture"),
         HEUN.changed(solver="euler-maruyama", steps=8, diffusion={"texture": "sigma:0.5"}),
         HEUN.changed(solver="sde-heun", steps=8, placement="shift:0.4", last_step="ode:0.1"),
@@ -69,8 +49,8 @@ def images(folder):
 )
 def test_samples_do_not_depend_on_batch_order_or_processes(tmp_path, settings):
     """Oracle: the same bytes for one batch and for batches of 8, 5 and 1, for two processes one after the other."""
-    pipe = pipeline()
-    count = settings.count
+    pipe, count = pipeline(), 10
+    settings = settings.changed(count=count)
     generate(Generator(pipe, settings.changed(batch=count)), tmp_path / "whole")
     expected = images(tmp_path / "whole")
     for batch in (8, 5, 1):
@@ -240,25 +220,6 @@ def test_a_placement_is_decided_once(tmp_path):
     assert json.loads((tmp_path / "manifest.json").read_text())["solver"]["grid"] == other
 
 
-def test_trajectory_states_are_the_samplers_own(model, tmp_path):
-    """Oracle: the noise at 0, the sample at 1, and a solve that stops in between."""
-    pipe = pipeline()
-    c = pipe.checkpoint
-    states = states_along(pipe, c.velocity, [3, 4], [0, 1], (0, 0.5, 1))
-    assert torch.equal(states[0], lwd.seeded_noise([3, 4], (6, 4, 4)))
-    tight = {"rtol": 1e-6, "atol": 1e-8}
-    field = torch.no_grad()(lwd.flow_field(c.velocity, c.schedule, LAYOUT, torch.tensor([0, 1])))
-    half = lwd.solve(lambda z, tau: field(z, tau / 2) / 2, states[0], breakpoints=(0.3 / 1.3 * 2,), **tight).z
-    assert (states[0.5] - half).abs().max() < 5e-3
-    full = lwd.sample(c.velocity, c.schedule, LAYOUT, seeds=[3, 4], labels=[0, 1], size=(4, 4), **tight).z
-    assert (states[1] - full).abs().max() < 5e-3
-    arguments = ["sample", "--model", str(model), "--count", "4", "--out", str(tmp_path / "s"), "--trajectory"]
-    assert main(arguments) == 0
-    assert picture(tmp_path / "s" / "trajectory.png").shape[1] > 1000
-    assert main([*arguments[:-3], "--out", str(tmp_path / "grid.png"), "--label", "0-1"]) == 0
-    assert picture(tmp_path / "grid.png").shape == (16 * 10, 16 * 10, 3)  # 8 px, enlarged to look at
-
-
 def test_a_run_directory_means_its_newest_checkpoint(tmp_path, model):
     run = tmp_path / "run"
     (run / "checkpoints").mkdir(parents=True)
@@ -266,59 +227,6 @@ def test_a_run_directory_means_its_newest_checkpoint(tmp_path, model):
     (run / "checkpoints" / "latest").write_text("00000007")
     one, two = open_generator(model, HEUN), open_generator(run, HEUN)
     assert one.record["model"]["digest"] == two.record["model"]["digest"]
-
-
-@pytest.mark.parametrize(
-    ("extra", "facts"),
-    [
-        (["--model", "nowhere"], ("nowhere", "fashion", "fashion-weak")),
-        (["--label", "4"], ("0..2", 3, 4)),
-        (["--label", "7"], ("0..2", 7)),
-        (["--label", "x"], "'x'"),
-        (["--scale", "1.5"], ("scale", "guide")),
-        (["--interval", "0:0.5"], ("interval", "guide")),
-        (["--guide", "null"], ("guide", "scale")),
-        (["--guide", "null", "--scale", "depth=2"], ("scale", "depth", "texture", "semantic")),
-        (["--guide", "null", "--scale", "much"], "much"),
-        (["--guide", "null", "--scale", "2", "--interval", "0.5"], "'0.5'"),
-        (["--guide", "nowhere", "--scale", "2"], "nowhere"),
-        (["--solver", "huen", "--steps", "4"], ("huen", "heun")),
-        (["--solver", "heun"], ("heun", "step", "--steps")),
-        (["--solver", "heun", "--steps", "0"], ("heun", 0, "--steps")),
-        (["--steps", "0"], ("steps", "dopri5")),
-        (["--rtol", "nan"], ("rtol", "nan")),
-        (["--label", "0-999999999"], "0-999999999"),
-        (["--guide", "null", "--scale", "2", "--interval", "0:1:2"], "0:1:2"),
-        (["--steps", "4"], ("steps", "dopri5")),
-        (["--solver", "heun", "--steps", "4", "--rtol", "1e-3"], ("rtol", "heun")),
-        (["--placement", "texture"], ("placement", "dopri5")),
-        (["--solver", "heun", "--steps", "4", "--placement", "txture"], ("txture", "texture")),
-        (["--solver", "heun", "--steps", "4", "--placement", "shift"], ("shift", "shift:0.3")),
-        (["--solver", "heun", "--steps", "4", "--placement", "shift:-1"], ("shift:-1", "--placement")),
-        (["--solver", "euler-maruyama"], ("euler-maruyama", "step", "--steps")),
-        (["--solver", "euler-maruyama", "--steps", "8", "--diffusion", "sgima"], ("sgima", "sigma", "--diffusion")),
-        (["--solver", "sde-heun", "--steps", "8", "--diffusion", "depth=sigma"], ("depth", "--diffusion")),
-        (["--solver", "sde-heun", "--steps", "8", "--last-step", "mean:2"], ("mean:2", "--last-step")),
-        (["--solver", "sde-heun", "--steps", "8", "--rtol", "1e-3"], ("rtol", "sde-heun", "dopri5")),
-        (["--solver", "sde-heun", "--steps", "8", "--placement", "optimised"], ("sde-heun", "heun", "--placement")),
-        (["--solver", "sde-heun", "--steps", "8", "--trajectory"], ("sde-heun", "--trajectory")),
-        (["--solver", "heun", "--steps", "4", "--diffusion", "sigma"], ("diffusion", "heun", "sde-heun")),
-        (["--last-step", "mean"], ("dopri5", "euler-maruyama", "--last-step")),
-        (["--count", "0"], ("count", 0)),
-        (["--format", "jpg"], ("jpg", "png", "npz")),
-        (["--seed", "-1"], ("seed", -1)),
-        (["--decoder", "nowhere"], "nowhere"),
-        (["--other-schedule"], ("other_schedule", "schedule")),
-        (["--schedule", "synchronous"], "schedule"),
-        (["--schedule", "nowhere.json"], "nowhere.json"),
-    ],
-)
-def test_bad_input_gets_one_line(model, tmp_path, capsys, extra, facts):
-    code = main(["sample", "--model", str(model), "--count", "2", "--out", str(tmp_path / "out"), *extra])
-    error = capsys.readouterr().err.strip()
-    assert (code, len(error.splitlines())) == (2, 1), error
-    assert says(facts).search(error), error
-    assert not (tmp_path / "out" / "manifest.json").exists()
 
 
 def test_a_model_without_decoder_or_with_another_schedule_is_refused(tmp_path):
@@ -375,49 +283,3 @@ def test_torchrun_gives_the_same_bytes(model, tmp_path):
     run = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "lwd", *arguments]
     subprocess.run([*run, str(tmp_path / "two")], check=True, env=environment)
     assert content(tmp_path / "two") == content(tmp_path / "one")
-
-
-SOLVERS = {
-    "euler": ({"steps": 400}, 2e-2),
-    "midpoint": ({"steps": 60}, 2e-3),
-    "heun": ({"steps": 60}, 2e-3),
-    "ab2": ({"steps": 120}, 2e-3),
-    "ab3": ({"steps": 100}, 5e-4),
-    "rk4": ({"steps": 30}, 2e-4),
-    "dopri5": ({"rtol": 1e-6, "atol": 1e-8}, 2e-4),
-}
-
-
-CURVES = {
-    "offset": lwd.Offset(0.3),
-    "synchronous": lwd.Synchronous(),
-    "polynomial": lwd.Polynomial([[0.0, 1, 0, 0, 2]]),
-}
-MANY = {"seeds": range(3000), "size": (1, 1), "dtype": torch.float64}
-
-
-@cache
-def accurate(curve):
-    """The same noise, transported by a tight solve."""
-    data = small_mixture()
-    return lwd.sample(data, CURVES[curve], data.layout, rtol=1e-7, atol=1e-9, **MANY).z.flatten(1)
-
-
-@pytest.mark.parametrize("method", SOLVERS)
-@pytest.mark.parametrize("curve", ["offset", *(pytest.param(c, marks=pytest.mark.slow) for c in list(CURVES)[1:])])
-def test_every_solver_transports_noise_to_the_mixture(method, curve):
-    """Oracle: the exact moments of the mixture.
-
-    The draws are quadrature in disguise: every solver starts from the same noise, so its moments may differ from those
-    of an accurate solve only by its tolerance; the accurate solve's differ from the mixture's by sampling error.
-    """
-    data = small_mixture()
-    options, tolerance = SOLVERS[method]
-    z = lwd.sample(data, CURVES[curve], data.layout, method=method, **options, **MANY).z.flatten(1)
-    mean = (data.weights[:, None] * data.means).sum(0)
-    second = data.covariances + data.means[:, :, None] * data.means[:, None, :]
-    covariance = (data.weights[:, None, None] * second).sum(0) - mean[:, None] * mean
-    assert (z.mean(0) - accurate(curve).mean(0)).abs().max() < tolerance
-    assert (z.T.cov() - accurate(curve).T.cov()).abs().max() < tolerance
-    assert (z.mean(0) - mean).abs().max() < tolerance + 5 * 1.2 / 3000**0.5
-    assert (z.T.cov() - covariance).abs().max() < tolerance + 5 * 2.5 / 3000**0.5

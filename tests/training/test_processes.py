@@ -13,7 +13,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from lwd.cli import main
 from lwd.training.journal import read_metrics
+from lwd.training.trainer import Trainer
+from messages import says
 
 WORKER = str(Path(__file__).with_name("worker.py"))
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -118,7 +121,7 @@ def _lines(run):
     return len(path.read_bytes().splitlines()) if path.exists() else 0
 
 
-def test_sigterm_finishes_the_step_saves_and_says_so(tmp_path):
+def test_sigterm_finishes_the_step_saves_and_says_so(tmp_path, monkeypatch, capsys):
     """Oracle: exit code 3, a checkpoint at the step that was reached, and the same command continues."""
     latents = tmp_path / "latents"
     _shards(latents)
@@ -132,9 +135,15 @@ def test_sigterm_finishes_the_step_saves_and_says_so(tmp_path):
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 3, errors
-    assert "lwd: " in errors
     step = read_metrics(tmp_path / "run" / "metrics.jsonl")[-1]["step"]
+    (said,) = [line for line in errors.splitlines() if line.startswith("lwd: ")]
+    assert says("interrupted", step, "saved", "same command").search(said)
     assert (tmp_path / "run" / "checkpoints" / "latest").read_text() == f"{step:08}"
+    advance = Trainer.advance
+    monkeypatch.setattr(Trainer, "advance", lambda self: (advance(self), signal.raise_signal(signal.SIGINT)))
+    assert main(command[3:]) == 3
+    assert says("interrupted", step + 1).search(capsys.readouterr().err)
+    assert [row["step"] for row in read_metrics(tmp_path / "run" / "metrics.jsonl")] == list(range(1, step + 2))
 
 
 def _shards(directory):

@@ -53,7 +53,7 @@ def convert(
     """Convert a model directory to .pt, or the weights of a network or autoencoder to a directory.
 
     SFD, LightningDiT, SiT and DiT networks are recognised by their tensor names. No LWD weights have been published;
-    they are assumed to have SFD's format.
+    that they would have SFD's format is a guess.
     """
     if Path(source).is_dir():
         _unused(options, set(), "a model directory already contains it")

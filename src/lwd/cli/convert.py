@@ -10,9 +10,9 @@ from lwd.errors import InputError
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "convert",
-        help="read SFD, LightningDiT, LWD, SiT and LDM-autoencoder weights; write SFD's",
+        help="read SFD, LightningDiT, SiT and LDM-autoencoder weights; write SFD's",
         description="Convert a .pt, .ckpt or .safetensors file to a model directory, or a model directory to a .pt "
-        "file. LWD weights are assumed to have SFD's format.",
+        "file. No LWD weights have been published; that they would have SFD's format is a guess.",
         epilog="example: lwd convert sfd_xl.pt --groups texture=32,semantic=16 --schedule offset:0.3 --out sfd-xl",
     )
     add = parser.add_argument

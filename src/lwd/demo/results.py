@@ -104,7 +104,7 @@ def commands(out: Path) -> list[dict[str, str]]:
     name = shlex.quote(str(out))
     return [
         {
-            "command": f"{lwd} sample --model fashion --label 8 --guide fashion-weak --scale 1.5 --out bags.png",
+            "command": f"{lwd} sample --model fashion --label bag --guide fashion-weak --scale 1.5 --out bags.png",
             "text": "the shipped model, trained longer",
         },
         {

@@ -103,13 +103,17 @@ def encode(
     share: this process's rank and the number of processes.
 
     Example:
+        >>> from lwd.images.fashion import load_fashion
+        >>> from lwd.images.sources import ArraySource
         >>> from lwd.representations.encoders import CallableEncoder
         >>> from lwd.representations.pca import PCAFit
         >>> colours = CallableEncoder(lambda images: torch.nn.functional.avg_pool2d(images, 7), "mean colours")
         >>> pca = PCAFit().update(torch.randn(8, 3, 4, 4)).finish(channels=2)
         >>> encoders = lwd.Encoders.of(lwd.TextureAutoencoder.load("fashion"), colours, pca)
-        >>> print(lwd.encode("fashion/test", "latents", encoders))
-        latents: 2000 images in 2 shards
+        >>> test = load_fashion("test")
+        >>> few = ArraySource(test.name, test.classes, test.images[:20], test.labels[:20])
+        >>> print(lwd.encode(few, "latents", encoders, lwd.EncodeSettings(shard_size=10)))
+        latents: 20 images in 2 shards
     """
     rank, world = share
     source = open_source(source) if isinstance(source, str) else source

@@ -49,7 +49,17 @@ class Semantic:
 
 @dataclass(frozen=True)
 class Encoders:
-    """The networks that compute latents: one texture autoencoder, and one or more semantic encoders by group name."""
+    """The networks that compute latents: one texture autoencoder, and one or more semantic encoders by group name.
+
+    Example:
+        >>> from lwd.representations.encoders import CallableEncoder
+        >>> from lwd.representations.pca import PCAFit
+        >>> colours = CallableEncoder(lambda images: torch.nn.functional.avg_pool2d(images, 7), "mean colours")
+        >>> pca = PCAFit().update(torch.randn(8, 3, 4, 4)).finish(channels=2)
+        >>> encoders = lwd.Encoders.of(lwd.TextureAutoencoder.load("fashion"), colours, pca)
+        >>> print(encoders.layout)
+        texture=16,semantic=2
+    """
 
     autoencoder: TextureAutoencoder
     semantics: Mapping[str, Semantic]

@@ -47,8 +47,9 @@ def surface_probe(
     Example:
         >>> latents, labels = torch.randn(64, 6, 4, 4), torch.arange(64) % 2
         >>> data = lwd.MemoryReader(latents, labels, lwd.Layout.of(texture=4, semantic=2))
-        >>> changes = ["probe.steps=2", "probe.points=5", "probe.samples=32", "run.batch=8", "network.depth=1"]
-        >>> outcome, table = lwd.surface_probe(lwd.load_config("cifar-small", changes), data, "runs/surface")
+        >>> changes = ["probe.steps=2", "probe.points=5", "probe.samples=32"]
+        >>> small = ["network.depth=1", "network.width=16", "run.batch=8"]
+        >>> outcome, table = lwd.surface_probe(lwd.load_config("cifar-small", changes + small), data, "runs/surface")
         >>> table.losses.shape  # one loss for each group at each of 5 x 5 pairs of local times
         torch.Size([25, 2])
     """

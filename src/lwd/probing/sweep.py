@@ -39,7 +39,16 @@ def sweep(
     options: RunOptions | None = None,
     on_probe: Callable[[float], OnStep | None] | None = None,
 ) -> tuple[list[SweepRow], bool]:
-    """Run a probe for each lambda, unless it is finished; returns the rows, and whether all probes are finished."""
+    """Run a probe for each lambda, unless it is finished; returns the rows, and whether all probes are finished.
+
+    Example:
+        >>> latents, labels = torch.randn(64, 6, 4, 4), torch.arange(64) % 2
+        >>> data = lwd.MemoryReader(latents, labels, lwd.Layout.of(texture=4, semantic=2))
+        >>> changes = ["probe.steps=4", "probe.burn_in=2", "run.batch=8", "network.depth=1", "network.width=16"]
+        >>> rows, finished = lwd.sweep(lwd.load_config("cifar-small", changes), data, "runs/sweep", [0.02, 0.04])
+        >>> [row.kinetic for row in rows], finished
+        ([0.02, 0.04], True)
+    """
     options, devices = prepare(options, config)
     data = open_data(data, config)
     out, rows = Path(out), list[SweepRow]()

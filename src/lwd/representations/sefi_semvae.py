@@ -77,7 +77,7 @@ def load_sefi_semvae(files: SeFiFiles) -> SemVAE:
         value = read_json(files.config)
         heads = value.get("num_heads", HEADS) if isinstance(value, Mapping) else HEADS
         if type(heads) is not int:
-            raise InputError(f"{files.config}: num_heads must be a whole number, got {heads!r}")
+            raise InputError(f"{files.config}: num_heads must be an integer, got {heads!r}")
     width, features = state["from_features.weight"].shape
     channels = state["from_latents.weight"].shape[1]
     depth = 1 + max(int(name.split(".")[1]) for name in state if name.startswith("encoder."))

@@ -1,17 +1,18 @@
 """Sampling with noise along the way: the reverse SDE whose marginals are those of the ODE, over any schedule."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from lwd.compute.seeds import padded
 from lwd.errors import InputError, SolveError, nearest
 from lwd.groups import Layout
 from lwd.path import Velocity
-from lwd.sampler import PER_SAMPLE, SampleOptions, check_labels, field_breakpoints, flow_field, sample, seeded_noise
+from lwd.sampler import field_breakpoints, first_noise, first_rows, flow_field, sample, split_options
 from lwd.sampling.diffusion import Coefficient, LastStep, coefficients_of
 from lwd.schedule.base import Schedule
 from lwd.solver import Field, Piece, Solution, step_grid
@@ -234,23 +235,16 @@ def sample_sde(
         >>> lwd.sample_sde(data, lwd.Offset(0.3), data.layout, seeds=range(4), size=(1, 1), steps=50, diffusion="sigma")
         Solution(z=(4, 2, 1, 1), nfe=50, accepted=50, rejected=0, method='euler-maruyama')
     """
-    seeds = list(seeds)
-    if not seeds:
-        raise InputError("sample_sde needs at least one seed, for example seeds=range(8)")
-    names = {field.name for field in fields(SampleOptions)}
-    options = SampleOptions(**{name: value for name, value in settings.items() if name in names})
-    chosen = sde_settings(**{name: value for name, value in settings.items() if name not in names})
-    label = check_labels(labels, len(seeds)).to(options.device)
-    extra = -len(seeds) % options.rows
-    label, shape = torch.cat([label, label[-1:].expand(extra)]), (layout.channels, *options.size)
-    padded = [*seeds, *seeds[-1:] * extra]
-    z = seeded_noise(padded, shape, options.device).to(options.dtype)
+    options, rest = split_options(settings)
+    chosen, count = sde_settings(**rest), len(seeds)
+    rows, label = padded(seeds, labels, options.rows)
+    noise, label = first_noise(rows, layout, options), label.to(options.device)
     last, coefficients = LastStep.parse(chosen.last_step), coefficients_of(chosen.diffusion, layout.names)
     sde = ReverseSDE(velocity, schedule, layout, label, coefficients, last)
     breakpoints = field_breakpoints(velocity, schedule) if options.breakpoints is None else options.breakpoints
     steps = sde_steps(sde, breakpoints, chosen.method, chosen.steps, chosen.grid)
-    solution = integrate(sde, z, steps, chosen.method, lambda k: step_noise(padded, k, shape))
-    return replace(solution, **{name: getattr(solution, name)[: len(seeds)] for name in PER_SAMPLE})
+    solution = integrate(sde, noise, steps, chosen.method, lambda k: step_noise(rows, k, noise.shape[1:]))
+    return first_rows(solution, count)
 
 
 def sde_settings(**settings: Any) -> SDESettings:

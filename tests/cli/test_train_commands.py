@@ -1,0 +1,10 @@
+"""Documented commands are run: lwd train, runs, demo and reproduce. All but one of each kind are slow."""
+
+import pytest
+
+from cli.shown import check, in_part
+
+
+@pytest.mark.parametrize("command", in_part("train"))
+def test_command_runs(command, shop, folder):
+    check(command, shop, folder)
