@@ -16,7 +16,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from torch import Tensor
 import lwd
 from lwd.compute.order import coin, order
 from lwd.latents.ahead import Ahead
-from lwd.latents.reader import LatentReader
+from lwd.latents.reader import LatentReader, StoredBatch
 from lwd.latents.shards import write_manifest, write_shard
 
 LAYOUT = lwd.Layout.of(texture=32, semantic=16)
@@ -110,7 +110,7 @@ def read_bytes() -> int:
 
 def ahead(reader: LatentReader) -> Iterator[Tensor]:
     """Batches as training on a GPU reads them."""
-    batches = Ahead(lambda step: reader.stored(step, BATCH, 0))
+    batches: Ahead[int, StoredBatch] = Ahead(lambda step: reader.stored(step, BATCH, 0))
     for step in count():
         yield batches.get(step, range(step + 1, step + 5)).to("cpu").latents
 
@@ -120,7 +120,7 @@ def cold(items: int, per_shard: int, steps: int = 4) -> dict[str, tuple[float, f
     useful, found = steps * BATCH * LAYOUT.channels * 256 * 4, {}
     with tempfile.TemporaryDirectory() as directory:
         write(Path(directory), items, per_shard)
-        ways = {
+        ways: dict[str, Callable[[LatentReader], Iterator[Tensor]]] = {
             "reader": lambda reader: (batch.latents for batch in reader.batches(BATCH, seed=0)),
             "reader, four batches in advance": ahead,
             "opened per item": lambda reader: opened_per_item(reader, BATCH, seed=0),

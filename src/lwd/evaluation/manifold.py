@@ -172,10 +172,10 @@ def blocks(a: Tensor, b: Tensor, device: torch.device | None = None) -> Iterator
     for low in range(0, len(b), BLOCK):
         centred[low : low + BLOCK] = b[low : low + BLOCK].double() - centre
     kind = {"dtype": torch.float64} if device is None else {"dtype": torch.float32, "device": device}
-    centred = centred.to(**kind)  # type: ignore[call-overload]
+    centred = centred.to(**kind)
     lengths, size = torch.linalg.vector_norm(centred, dim=1).square(), max(1, CHUNK // (8 * len(b)))
     for low in range(0, len(a), size):
-        part = (a[low : low + size].double() - centre).to(**kind)  # type: ignore[call-overload]
+        part = (a[low : low + size].double() - centre).to(**kind)
         own = part.square().sum(1, keepdim=True)
         squared = torch.addmm(own + lengths, part, centred.T, alpha=-2).clamp_(min=0)
         yield Block(a, b, slice(low, low + len(part)), squared, (own, lengths))

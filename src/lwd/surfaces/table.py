@@ -152,7 +152,9 @@ def _one_point(
     options: TableOptions,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Means and standard errors of l and n, (2, n) each, and the Gram matrices (n, 1 + n, 1 + n)."""
-    rows, grams, count = [], [], 0
+    rows: list[Tensor] = []
+    grams: list[Tensor] = []
+    count = 0
     first = options.fast or velocity
     for x, e, label in samples:
         times = place.expand(len(x), -1).to(x.device)
