@@ -1,5 +1,9 @@
 """Evaluation on several processes and on a GPU: the same numbers, however they are computed."""
 
+import json
+import os
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -98,3 +102,21 @@ def test_scoring_says_how_far_it_is(tmp_path):
     score(found, Reference.of(found, {}, "same"), progress=shares.append)
     assert len(shares) == 3
     assert 0.5 < sum(shares) <= 1
+
+
+@pytest.mark.slow
+def test_torchrun_gives_the_same_numbers(tmp_path):
+    """Oracle: one process; all of evaluation.json but the name of its samples."""
+    noise = np.random.default_rng(0).integers(0, 256, (600, 28, 28, 3), np.uint8)
+    np.savez(tmp_path / "noise.npz", arr_0=noise)
+    found = []
+    for count in (1, 2):
+        many = ["-m", "torch.distributed.run", f"--nproc-per-node={count}", "--standalone"] if count > 1 else []
+        options = ["--reference", "fashion/test", "--encoder", "fashion", "--skip-inception", "--threads", "1"]
+        command = [sys.executable, *many, "-m", "lwd", "evaluate", str(tmp_path / "noise.npz"), *options]
+        out, cache = tmp_path / f"{count}.json", str(tmp_path / f"cache{count}")
+        env = os.environ | {"OMP_NUM_THREADS": "1", "LWD_CACHE": cache}
+        done = subprocess.run([*command, "--out", str(out)], env=env, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[-2000:]
+        found.append(json.loads(out.read_text()))
+    assert found[0] == found[1]
