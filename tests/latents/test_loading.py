@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 import lwd
-from latents.test_encode import SETTINGS, content, encoders, pictures
+from latents.toy import SETTINGS, content, encoders, pictures
 from lwd.images.loading import Loader, Unreadable, read_images
 from lwd.images.sources import FolderSource
 from lwd.latents.encode import encode

@@ -1,11 +1,23 @@
-"""The rows of the paper's two hyperparameter tables that are settings, against lwd-xl and lwd-b-weak."""
+"""Every row of the paper's two hyperparameter tables, in its order and words, against lwd-xl and its parts."""
+
+from collections import Counter
+from pathlib import Path
 
 import pytest
 import torch
 
 import lwd
+from lwd.errors import InputError
 from lwd.models.lightningdit import LightningDiT, LightningDiTConfig, parameter_count
+from lwd.representations.formats import SemVAEConfig
+from lwd.representations.semvae import SemVAE
+from lwd.representations.settings import SemVAESettings
+from lwd.reproduce.scales import IMAGENET256
+from lwd.sampling.generator import balanced
+from lwd.sampling.settings import SampleSettings
 from lwd.training.config import load_config, weak_partner
+from lwd.training.rho import RhoProbe
+from lwd.training.trainer import adamw
 
 LAYOUT = lwd.Layout.of(texture=32, semantic=16)
 PAPER = load_config("lwd-xl")
@@ -13,76 +25,126 @@ WEAK = load_config(weak_partner("lwd-xl"))
 NETWORK = LightningDiTConfig.of(PAPER.network.size, LAYOUT, tap=PAPER.network.tap)
 IDENTITY = lwd.Polynomial(degree=PAPER.probe.degree)
 TAU = torch.linspace(0, 1, 101, dtype=torch.float64)
+SOURCE = Path(__file__).parents[3] / "shared" / "paper"
+DINO_WIDTH = 768  # features of DINOv2-B
 
 
-def parameters(config):
+def millions(build):
+    """Parameters of a network on the meta device, in millions, rounded down."""
     with torch.device("meta"):
-        return parameter_count(LightningDiT(config))
+        return parameter_count(build()) // 10**6
 
 
-SCHEDULE_LEARNING = {  # Table: hyperparameters introduced in this work
-    "Polynomial degree M": (PAPER.probe.degree, 4),
-    "rho initialization: identity": (PAPER.probe.start, 0.0),
-    "rho initialization: t = tau": (bool((IDENTITY.times(TAU)[:, 0] - TAU).abs().max() < 2e-3), True),
-    "Group weight w_tex": (PAPER.objective.weights["texture"], 1),
-    "Group weight w_sem": (PAPER.objective.weights["semantic"], 2),
-    "Stop-grad on the rate factor": (PAPER.objective.weight_gradient, "stop"),
-    "Probe steps": (PAPER.probe.steps, 10_000),
-    "Burn-in steps": (PAPER.probe.burn_in, 5_000),
-    "Kinetic regularizer lambda": (PAPER.probe.kinetic, 4e-2),
-    "lambda's scale": (PAPER.objective.kinetic_average, "reduction"),
-    "Probe learning rate, denoiser": (PAPER.optimizer.lr, 1e-4),
-    "Probe learning rate, rho": (PAPER.probe.rho_lr, 1e-2),
-    "Probe batch size": (PAPER.run.batch, 256),
+def semvae():
+    """What `lwd fit semantic --kind semvae` builds for DINOv2-B."""
+    s = SemVAESettings()
+    return SemVAE(
+        SemVAEConfig(features=DINO_WIDTH, channels=s.channels, width=s.width, depth=s.depth, heads=s.heads), "sefi"
+    )
+
+
+def xl():
+    return LightningDiT(LightningDiTConfig.of("XL/1", LAYOUT))
+
+
+OPTIMIZER = adamw(PAPER.optimizer, [torch.nn.Parameter(torch.zeros(1))])
+RHO = RhoProbe(lwd.Polynomial(degree=PAPER.probe.degree), PAPER.probe.rho_lr, PAPER.probe.burn_in).optimizer
+ADAMW = OPTIMIZER.defaults
+SHOWN = balanced(range(IMAGENET256.classes), IMAGENET256.draw.count)
+
+SCHEDULE_LEARNING = {  # Table: hyperparameters introduced in this work; row and value as printed: (ours, theirs)
+    "Polynomial degree M: 4": (PAPER.probe.degree, 4),
+    "rho initialization: identity (t_tex(tau; rho) = tau)": (
+        (PAPER.probe.start, bool((IDENTITY.times(TAU)[:, 0] - TAU).abs().max() < 2e-3)),
+        (0.0, True),
+    ),
+    "Group weight w_tex: 1": (PAPER.objective.weights["texture"], 1),
+    "Group weight w_sem: 2": (PAPER.objective.weights["semantic"], 2),
+    "Stop-grad on t_tex'(tau; rho) factor: yes": (PAPER.objective.weight_gradient, "stop"),
+    "Probe steps S_probe: 10K": (PAPER.probe.steps, 10_000),
+    "Burn-in steps S_burn: 5K": (PAPER.probe.burn_in, 5_000),
+    "Kinetic regularizer lambda: 4e-2": ((PAPER.probe.kinetic, PAPER.objective.kinetic_average), (4e-2, "reduction")),
+    "Probe optimizer: AdamW": ((type(OPTIMIZER), type(RHO)), (torch.optim.AdamW, torch.optim.AdamW)),
+    "Probe learning rate: 1e-4 (denoiser), 1e-2 (rho)": ((ADAMW["lr"], RHO.defaults["lr"]), (1e-4, 1e-2)),
+    "Probe batch size: 256": (PAPER.run.batch, 256),
 }
 INHERITED = {  # Table: hyperparameters inherited from SFD and LightningDiT
-    "Backbone": (PAPER.network.size, "XL/1"),
-    "Parameters": (abs(parameters(LightningDiTConfig.of("XL/1", LAYOUT)) / 1e6 - 675) < 1, True),
-    "DiT blocks": (NETWORK.depth, 28),
-    "Hidden dim": (NETWORK.width, 1152),
-    "Attention heads": (NETWORK.heads, 16),
-    "MLP ratio 4.0, as SwiGLU's 2/3 x 4": (NETWORK.mlp_width, int(2 / 3 * 4.0 * 1152)),
-    "Patch size": (NETWORK.patch, 1),
-    "Texture latent shape": ((LAYOUT.groups[0].channels, *NETWORK.grid), (32, 16, 16)),
-    "Semantic latent shape": ((LAYOUT.groups[1].channels, *NETWORK.grid), (16, 16, 16)),
-    "Batch size": (PAPER.run.batch, 256),
-    "Learning rate": (PAPER.optimizer.lr, 1e-4),
-    "beta_1": (PAPER.optimizer.beta1, 0.9),
-    "beta_2": (PAPER.optimizer.beta2, 0.999),
-    "Weight decay": (PAPER.optimizer.weight_decay, 0),
-    "LR warmup": (PAPER.optimizer.warmup, 0),
-    "LR schedule": (PAPER.optimizer.decay, "constant"),
-    "Gradient clipping": (PAPER.optimizer.clip, 0),
-    "EMA decay": (PAPER.optimizer.ema, 0.9999),
-    "Precision (bf16 mixed on a GPU)": (PAPER.run.precision, "auto"),
-    "REPA from DiT block": (PAPER.network.tap, 2),
-    "REPA loss weight": (PAPER.objective.align, 1.0),
-    "Cosine-direction loss weight": (PAPER.objective.cosine, 1.0),
-    "Reduction: global mean": (PAPER.objective.reduction, "channels"),
-    "tau": (PAPER.run.tau, "uniform"),
-    "ODE solver": (PAPER.sampling.solver, "dopri5"),
-    "atol": (PAPER.sampling.atol, 1e-6),
-    "rtol": (PAPER.sampling.rtol, 1e-3),
-    "AutoGuidance scale w": (PAPER.sampling.scale, 1.5),
-    "AutoGuidance scale at 600 epochs": (load_config("lwd-xl@3m").sampling.scale, 1.3),
-    "Weak model": (WEAK.network.size, "B/1"),
-    "Weak model training steps": (WEAK.run.steps, 70_000),
-    "Sample count": (PAPER.sampling.count, 50_000),
+    "Backbone: LightningDiT-XL/1": (PAPER.network.size, "XL/1"),
+    "Parameters: 675M": (millions(xl), 674),  # 674.3M without the projector of REPA
+    "DiT blocks: 28": (NETWORK.depth, 28),
+    "Hidden dim: 1152": (NETWORK.width, 1152),
+    "Attention heads: 16": (NETWORK.heads, 16),
+    "MLP ratio: 4.0": (NETWORK.mlp_width, int(2 / 3 * 4.0 * 1152)),  # two thirds: SwiGLU has three matrices
+    "Patch size: 1": (NETWORK.patch, 1),
+    "Texture latent shape: 32x16x16": ((LAYOUT.groups[0].channels, *NETWORK.grid), (32, 16, 16)),
+    "Semantic latent shape: 16x16x16": ((SemVAESettings().channels, *NETWORK.grid), (16, 16, 16)),
+    "SemVAE parameters: 29M": (millions(semvae), 29),
+    "Batch size: 256": (PAPER.run.batch, 256),
+    "Optimizer: AdamW": (type(OPTIMIZER), torch.optim.AdamW),
+    "Learning rate: 1e-4": (ADAMW["lr"], 1e-4),
+    "beta_1: 0.9": (ADAMW["betas"][0], 0.9),
+    "beta_2: 0.999": (ADAMW["betas"][1], 0.999),
+    "Weight decay: 0": (ADAMW["weight_decay"], 0),
+    "LR warmup: none": (PAPER.optimizer.warmup, 0),
+    "LR schedule: constant": (PAPER.optimizer.decay, "constant"),
+    "Gradient clipping: none": (PAPER.optimizer.clip, 0),
+    "EMA decay: 0.9999": ((PAPER.optimizer.ema, PAPER.optimizer.ema_warmup), (0.9999, False)),
+    "Precision: bf16 mixed": (PAPER.run.precision, "auto"),  # bf16 autocast on a GPU
+    "REPA alignment from / to: DiT block 2 / DINOv2 final layer": (
+        (PAPER.network.tap, PAPER.alignment.encoder),  # the final layer: tests/representations/test_encoders.py
+        (2, "facebook/dinov2-with-registers-base@224"),
+    ),
+    "REPA loss weight: 1.0": (PAPER.objective.align, 1.0),
+    "Cosine-direction loss weight: 1.0": (PAPER.objective.cosine, 1.0),
+    "ODE solver: dopri5": ((PAPER.sampling.solver, IMAGENET256.draw.solver), ("dopri5", "dopri5")),
+    "NFE: 250": (PAPER.sampling.steps, None),  # dopri5 chooses its own: test_dopri5_takes_no_number_of_evaluations
+    "atol: 1e-6": ((PAPER.sampling.atol, IMAGENET256.draw.atol), (1e-6, 1e-6)),
+    "rtol: 1e-3": ((PAPER.sampling.rtol, IMAGENET256.draw.rtol), (1e-3, 1e-3)),
+    "AutoGuidance scale w: 1.5": (PAPER.sampling.scale, 1.5),
+    "Weak model: LightningDiT-B": (WEAK.network.size, "B/1"),
+    "Weak model training steps: 70K": (WEAK.run.steps, 70_000),
+    "Sample count: 50K, class-balanced": (
+        (PAPER.sampling.count, IMAGENET256.draw.count, set(Counter(SHOWN).values())),
+        (50_000, 50_000, {50}),
+    ),
+    "Reference batch: VIRTUAL_imagenet256_labeled.npz": (
+        IMAGENET256.draw.paper_reference,
+        "VIRTUAL_imagenet256_labeled.npz",
+    ),
+    "Metrics: FID, sFID, IS, Precision, Recall": (
+        IMAGENET256.draw.metrics,
+        ("fid", "sfid", "inception_score", "precision", "recall"),
+    ),
 }
+IN_THE_TEXT = {  # not rows: the caption of the guided table and Section 4
+    "w = 1.3 at 600 epochs": (load_config("lwd-xl@3m").sampling.scale, 1.3),
+    "global mean-flat reduction": (PAPER.objective.reduction, "channels"),
+    "tau uniform": (PAPER.run.tau, "uniform"),
+}
+TABLES = SCHEDULE_LEARNING | INHERITED | IN_THE_TEXT
 
 
-@pytest.mark.parametrize("row", SCHEDULE_LEARNING)
-def test_schedule_learning(row):
-    """Oracle: the paper's table of what it introduces."""
-    ours, papers = SCHEDULE_LEARNING[row]
+@pytest.mark.parametrize("row", TABLES)
+def test_every_row(row):
+    """Oracle: the paper's two tables."""
+    ours, papers = TABLES[row]
     assert ours == papers
 
 
-@pytest.mark.parametrize("row", INHERITED)
-def test_inherited_settings(row):
-    """Oracle: the paper's table of what it inherits."""
-    ours, papers = INHERITED[row]
-    assert ours == papers
+def test_no_row_is_missing():
+    """Oracle: rows counted in the paper's source, again where it is at hand."""
+    counts = {"hparams-ours": len(SCHEDULE_LEARNING), "hparams-sfd": len(INHERITED)}
+    assert counts == {"hparams-ours": 11, "hparams-sfd": 34}
+    for text in (path.read_text() for path in SOURCE.glob("*.txt")):
+        for label, rows in counts.items():
+            table = text.partition(f"\\label{{tab:{label}}}")[2].partition(r"\end{tabular}")[0]
+            assert sum("&" in line for line in table.splitlines()) == rows + 1  # and the head
+
+
+def test_dopri5_takes_no_number_of_evaluations():
+    """Oracle: the paper's NFE of 250 is SFD's number of stored points; as a setting of dopri5 it is refused."""
+    with pytest.raises(InputError, match="steps"):
+        SampleSettings(solver=PAPER.sampling.solver, steps=250)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from lwd.checkpoints.directory import load, write_checkpoint
+from lwd.checkpoints.formats import SamplingDefaults
 from lwd.checkpoints.reference import infer_config, to_ours, to_reference
 from lwd.errors import InputError
 from lwd.groups import Layout
@@ -85,10 +86,10 @@ class Converted:
     statistics: Statistics | None
     provenance: Mapping[str, Any]
 
-    def write(self, directory: Path, **more: Any) -> None:
-        """Write into an existing directory; more: further provenance of the weights."""
+    def write(self, directory: Path, sampling: SamplingDefaults | None = None, **more: Any) -> None:
+        """Write into an existing directory; sampling: how to sample it; more: further provenance of the weights."""
         about = {**self.provenance, **more}
-        write_checkpoint(directory, self.config, self.state, self.schedule, self.statistics, about)
+        write_checkpoint(directory, self.config, self.state, self.schedule, self.statistics, about, sampling)
 
 
 def read_network(source: str | os.PathLike[str], state: Mapping[str, Tensor], options: Options) -> Converted:

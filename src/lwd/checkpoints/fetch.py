@@ -15,6 +15,7 @@ from lwd.checkpoints.published import (
     PublishedStatistics,
     fetched_directory,
     find_published,
+    sampling_of,
 )
 from lwd.errors import InputError
 from lwd.groups import Group, Layout
@@ -102,7 +103,7 @@ def _install(
     if isinstance(entry, PublishedNetwork):
         network = _network(entry, files, origin)
         with atomic_directory(directory) as folder:
-            network.write(folder, published=origin.to_dict())
+            network.write(folder, sampling_of(origin.name), published=origin.to_dict())
             if decoder is not None:
                 shutil.copytree(decoder, folder / AUTOENCODER, copy_function=_link)
             origin.write(folder / ORIGIN)

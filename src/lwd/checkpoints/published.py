@@ -190,6 +190,14 @@ def find_recipe(name: str) -> Recipe:
     return RECIPES[name]
 
 
+def sampling_of(model: str) -> SamplingDefaults:
+    """How SFD draws from a published network: solver, tolerances, guide and scale; the count is the user's."""
+    own = [recipe for recipe in RECIPES.values() if recipe.model == model]
+    chosen = next((recipe for recipe in own if recipe.guide), Recipe(model=model, fid={}))
+    values = {name: getattr(chosen, name) for name in ("solver", "atol", "rtol", "guide", "scale")}
+    return SamplingDefaults(**{name: value for name, value in values.items() if value not in (None, "")})
+
+
 def fetched_directory(name: str | os.PathLike[str]) -> Path:
     """Return the directory of a published model in the cache, whether it is fetched or not."""
     return cache_dir() / "models" / str(name)

@@ -58,6 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _named(values: list[str]) -> dict[str, str]:
     """`ENCODER` -> the group semantic; `NAME=ENCODER` -> a group of that name."""
     pairs = [value.split("=", 1) if "=" in value else ["semantic", value] for value in values]
+    if empty := next((value for value, pair in zip(values, pairs, strict=True) if not all(pair)), None):
+        raise InputError(f"expected NAME=VALUE, such as dino=ENCODER, got {empty!r}")
     names = [name for name, _ in pairs]
     if len(set(names)) != len(names):
         raise InputError(f"several groups need a name each, such as dino=ENCODER, got {', '.join(values)}")
@@ -72,6 +74,8 @@ def _embedded(arguments: argparse.Namespace) -> int:
     source, _, split = arguments.source.partition("/")
     if source != "fashion" or arguments.compress:
         raise InputError("--semantic embedded works only for fashion/train and fashion/test, without --compress")
+    if arguments.align or arguments.features:
+        raise InputError("the embedded latents have no alignment features; leave out --align and --features")
     _, colon, channels = arguments.semantic[0].partition(":")
     if colon and not channels.isdecimal():
         raise InputError(f"--semantic embedded:N keeps N channels, got {arguments.semantic[0]!r}")

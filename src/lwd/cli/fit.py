@@ -16,7 +16,8 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "fit",
         help="train a small texture autoencoder, or a compressor of semantic features",
-        description="Train an autoencoder or a compressor. Run again to continue (PCA starts from the beginning).",
+        description="Train an autoencoder or a compressor. Run again to continue (PCA starts from the beginning); use "
+        "torchrun for several processes.",
         epilog="example: lwd fit texture cifar10/train --out ae",
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
@@ -57,7 +58,8 @@ def run_texture(arguments: argparse.Namespace) -> int:
     source, settings = open_source(arguments.source), _settings(arguments, TextureSettings)
     with _bar(settings.steps) as bar:
         report = fit_texture(source, arguments.out, settings, arguments.replace, _advance(bar))
-    print(f"{arguments.out}: PSNR {report['psnr']:.2f} dB on {report['held_out']:.0f} held-out images")
+    if is_main():
+        print(f"{arguments.out}: PSNR {report['psnr']:.2f} dB on {report['held_out']:.0f} held-out images")
     return 0
 
 
@@ -77,8 +79,16 @@ def run_semantic(arguments: argparse.Namespace) -> int:
     with _bar(steps) as bar:
         fit: Any = fit_pca if pca else fit_semvae
         report = fit(source, encoder, grid, arguments.out, settings, arguments.replace, _advance(bar))
-    print(f"{arguments.out}: " + ", ".join(f"{name} {value:.4g}" for name, value in report.items()))
+    if is_main():
+        print(f"{arguments.out}: " + ", ".join(f"{name} {value:.4g}" for name, value in report.items()))
     return 0
+
+
+def is_main() -> bool:
+    """Whether this is the process that reports."""
+    from lwd.io.jobs import process
+
+    return process()[0] == 0
 
 
 def _settings(arguments: argparse.Namespace, kind: Any) -> Any:
@@ -88,7 +98,7 @@ def _settings(arguments: argparse.Namespace, kind: Any) -> Any:
 
 
 def _bar(total: int) -> Any:
-    return bar(total, "fitting", "step")
+    return bar(total, "fitting", "step", is_main())
 
 
 def _advance(bar: Any) -> Any:

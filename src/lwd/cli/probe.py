@@ -63,6 +63,8 @@ def run_probe(arguments: argparse.Namespace) -> int:
     for name in ("points", "samples"):
         if getattr(arguments, name) is not None:
             raise InputError(f"--{name} has no effect on a joint probe; add --method surface")
+    if arguments.start is not None and arguments.starts is not None:
+        raise InputError("--start has no effect with --starts; add it to the list")
     arguments.set += FLOW_ONLY
     if arguments.starts is not None:
         arguments.starts = parse_numbers(arguments.starts, "starts")

@@ -21,7 +21,9 @@ def add_parser(commands: Any) -> None:
     add_settings(parser, ReproduceSettings, "scale")
     add = parser.add_argument
     add("--seeds", metavar="S1,S2,...", help="training seeds: mean and standard error over them (default 0)")
+    add_settings(parser, ReproduceSettings, "repeat_probe")
     add("--latents", metavar="DIR", help="shards of latents, or semvae=DIR,dino-pca=DIR,... (default: made here)")
+    add_settings(parser, ReproduceSettings, "align_images", align_images="SOURCE")
     add_settings(parser, ReproduceSettings, "decoder", "reference", "encoder", decoder="DIR", reference="REF")
     add("--plan", action="store_true", help="only print the commands, disk, memory and GPU hours")
     parser.set_defaults(run=run)

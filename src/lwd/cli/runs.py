@@ -52,10 +52,15 @@ def prepared(arguments: argparse.Namespace, shorts: dict[str, str], weak: bool =
         value = getattr(arguments, name, None)
         if value is not None:
             changes.append(f"{key}={value}")
-    config = load_config(preset, changes)
+    try:
+        config = load_config(preset, changes)
+    except InputError as error:
+        # Name the option that was typed, not the setting behind it.
+        typed = {key: name for name, key in shorts.items() if getattr(arguments, name, None) is not None}
+        raise InputError(str(error), argument=typed.get(error.argument, error.argument)) from error
     groups = arguments.groups.split(",") if arguments.groups else None
-    data = open_data(arguments.data, config, groups)
-    return config, data, Devices(config.run.precision, config.run.parallel, arguments.cpu)
+    devices = Devices(config.run.precision, config.run.parallel, arguments.cpu)
+    return config, open_data(arguments.data, config, groups, devices.device), devices
 
 
 def interrupted(step: int | None, main: bool) -> int:

@@ -9,6 +9,7 @@ from lwd.cli.runs import Progress, add_run_options, interrupted, prepared
 from lwd.errors import InputError
 
 SHORTS = {"steps": "run.steps", "seed": "run.seed", "schedule": "schedule"}
+SHORTS |= {"align_images": "alignment.images", "align": "alignment.encoder"}
 
 
 def add_parser(commands: Any) -> None:
@@ -21,6 +22,9 @@ def add_parser(commands: Any) -> None:
     add_run_options(parser)
     add = parser.add_argument
     add("--schedule", metavar="SPEC", help="a schedule.json, or offset:0.3, synchronous")
+    text = "compute alignment features (REPA) while training, from the images that were encoded"
+    add("--align-images", metavar="SOURCE", help=text)
+    add("--align", metavar="ENCODER", help="encoder of these features (alignment.encoder)")
     add("--init-from", metavar="DIR", help="initial weights (a surface probe or a checkpoint)")
     add("--weak", action="store_true", help="train the weak model of the preset, for AutoGuidance")
     add("--decoder", metavar="DIR", help="texture autoencoder for sample grids (run.sample_every)")

@@ -1,6 +1,7 @@
 """Score a set of images against a reference (`lwd evaluate`)."""
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +33,13 @@ RESULT = "evaluation.json"
 SCORING = "scoring"
 Progress = Callable[[str, int], Callable[[float], object]]
 """progress(title, total) returns a function to call with how much was done: images, or shares of the scoring."""
+WEIGHTS = re.compile(r"(?:weights|files) ([0-9a-f]{8,})")
+"""The checksum in an encoder's identity."""
+DEPENDENT = (
+    "the encoder {} also made what the model was trained on ({}), so its metrics are not independent of the model; "
+    "use Inception or another encoder"
+)
+
 
 DEFAULTS = EvaluateSettings()
 
@@ -57,7 +65,7 @@ def evaluate(
         >>> settings = lwd.EvaluateSettings(encoder="fashion", skip_inception=True)
         >>> scores, path = lwd.evaluate("noise.npz", "fashion/test", settings, out="noise.json")
         >>> sorted(scores.metrics)
-        ['coverage', 'density', 'frechet', 'kid', 'precision', 'recall']
+        ['classifier_score', 'coverage', 'density', 'frechet', 'kid', 'precision', 'recall']
     """
     where = choose_device(device)
     pictures, other = open_pictures(samples), open_pictures(reference, settings.size)
@@ -74,12 +82,18 @@ def evaluate(
         bar = progress(SCORING, 1) if progress is not None else None
         found = Reference.of(theirs, given, other.name)
         scores = score(ours, found, reason, settings.shuffle, where, bar)
+    judge = networks[-1].identity if settings.encoder else ""
+    shared = made_by(judge, about.get("encoders", {}))
+    warnings = [*scores.warnings, *([DEPENDENT.format(settings.encoder, ", ".join(shared))] if shared else [])]
+    scores = replace(scores, warnings=warnings, encoder=settings.encoder)
     if path is not None:
         record = EvaluationFile(
             **as_fields(scores),
             samples=ScoredSamples(name=str(samples), count=len(pictures), digest=pictures.digest, **about),
             reference=ScoredReference(name=str(reference), count=len(other), digest=other.digest),
             networks=[network.identity for network in networks],
+            encoder=settings.encoder,
+            dependent=shared,
             size=settings.size,
             versions={"lwd": __version__, "torch": torch.__version__},
         )
@@ -167,4 +181,14 @@ def about_samples(path: Path) -> dict[str, Any]:
         "guide": record.guide.name if record.guide else None,
         "nfe": record.nfe.mean,
         "settings": {key: value for key, value in kept.items() if value is not None},
+        "encoders": record.encoders,
     }
+
+
+def made_by(network: str, encoders: Mapping[str, str]) -> list[str]:
+    """Names of the latents and alignment features that a network with the same weights made, at any layer or size."""
+    checksum = WEIGHTS.search(network)
+    names = [name for name in encoders if name != "texture" and not name.endswith("compressor")]
+    found = {name: WEIGHTS.search(encoders[name]) for name in names}
+    same = {name for name, one in found.items() if one and checksum and one[1] == checksum[1]}
+    return [name for name in names if network and (name in same or encoders[name] == network)]

@@ -24,14 +24,16 @@ from lwd.io.tensors import read_safetensors, write_safetensors
 from lwd.representations.encoders import SemanticEncoder, load_encoder, move
 from lwd.representations.texture import from_uint8
 
+VERSION = "2"
+"""Of the features in the cache; version 2 has the probabilities of classifiers."""
 BLOCK = 500
 """Images per block; a kill loses at most one block."""
 PATIENCE = 600.0
 """Seconds to wait for the next block of another process."""
 PARTS = 10
 """Number of interleaved parts of a set, for the jackknife."""
-POOL, SPATIAL, PROBABILITIES, ENCODER = "pool", "spatial", "probabilities", "encoder"
-KEPT = (POOL, PROBABILITIES, ENCODER)
+POOL, SPATIAL, PROBABILITIES, ENCODER, CLASSES = "pool", "spatial", "probabilities", "encoder", "classes"
+KEPT = (POOL, PROBABILITIES, ENCODER, CLASSES)
 """Features whose rows are kept; of the others only the moments."""
 
 
@@ -65,7 +67,7 @@ class InceptionNetwork:
 
 
 class EncoderNetwork:
-    """A semantic encoder: the class token of a transformer, or the mean over positions."""
+    """A semantic encoder: the class token of a transformer or the mean over positions; a classifier's probabilities."""
 
     def __init__(self, spec: str, device: torch.device, cache: Path | None = None) -> None:
         self.encoder: SemanticEncoder = load_encoder(spec, cache)
@@ -77,7 +79,9 @@ class EncoderNetwork:
     def __call__(self, images: Tensor) -> dict[str, Tensor]:
         pixels = from_uint8(images)
         summary = getattr(self.encoder, "summary", None)
-        return {ENCODER: summary(pixels) if summary is not None else self.encoder(pixels).mean((2, 3))}
+        features = summary(pixels) if summary is not None else self.encoder(pixels).mean((2, 3))
+        logits = getattr(self.encoder, "logits", None)
+        return {ENCODER: features} | ({CLASSES: logits(features).float().softmax(1)} if logits is not None else {})
 
 
 @dataclass(frozen=True)
@@ -204,7 +208,7 @@ def _gather(images: Pictures, folder: Path, count: int) -> FeatureSet:
                 raise InputError(f"{images.name}: the features {name!r} contain NaN or infinity")
             if name in KEPT:
                 rows.setdefault(name, []).append(values)
-            if name != PROBABILITIES:
+            if name not in (PROBABILITIES, CLASSES):
                 groups = parts.setdefault(name, [Moments() for _ in range(PARTS)])
                 for i, group in enumerate(groups):
                     # BLOCK is a multiple of PARTS: row i of a block is row i of the set, modulo PARTS.
@@ -223,8 +227,8 @@ def discard(images: Pictures, networks: Sequence[Network], cache: Path | None = 
 
 
 def _folder(images: Pictures, networks: Sequence[Network], cache: Path | None) -> Path:
-    lines = [images.digest, *(network.identity for network in networks)]
-    # Another device rounds differently. On a CPU the key is that of earlier versions.
+    lines = [VERSION, images.digest, *(network.identity for network in networks)]
+    # Another device rounds differently.
     kinds = {getattr(network, "device", torch.device("cpu")).type for network in networks} - {"cpu"}
     lines += [f"{kind}, float32" for kind in sorted(kinds)]
     key = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:20]

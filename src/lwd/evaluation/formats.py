@@ -35,6 +35,8 @@ class ScoredSamples(Record):
     nfe: int | float | None = None
     """Evaluations of the network per sample."""
     settings: dict[str, Any] = Field(default_factory=dict)
+    encoders: dict[str, str] = Field(default_factory=dict)
+    """What made the latents that the model was trained on, by group."""
 
 
 class ScoredReference(Record):
@@ -62,6 +64,10 @@ class EvaluationFile(FileRecord):
     """The reference."""
     networks: list[str] = Field(default_factory=list)
     """Identities of the networks that computed features."""
+    encoder: str = ""
+    """Name of the encoder, as it was asked for."""
+    dependent: list[str] = Field(default_factory=list)
+    """Latents (or `align`) of the model that the same encoder made: its metrics are not independent of the model."""
     size: int = 0
     """Size in pixels to which the reference was cropped; 0 = not cropped."""
     versions: dict[str, str] = Field(default_factory=dict)

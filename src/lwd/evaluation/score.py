@@ -10,13 +10,14 @@ from torch import Tensor
 
 from lwd.compute.devices import float32_to_the_bit
 from lwd.errors import InputError
-from lwd.evaluation.features import ENCODER, PARTS, POOL, PROBABILITIES, SPATIAL, FeatureSet
+from lwd.evaluation.features import CLASSES, ENCODER, PARTS, POOL, PROBABILITIES, SPATIAL, FeatureSet
 from lwd.evaluation.formats import MetricValue
 from lwd.evaluation.frechet import frechet_to
 from lwd.evaluation.kernel import kid_without
 from lwd.evaluation.manifold import overlap
 from lwd.evaluation.metrics import inception_score, kid
 from lwd.evaluation.rows import BLOCK
+from lwd.evaluation.scores import SPLIT
 
 ENOUGH = 10_000
 ROWS = 10_000
@@ -31,6 +32,7 @@ TITLES = {
     "density": "density",
     "coverage": "coverage",
     "frechet": "Fréchet distance (encoder)",
+    "classifier_score": "classifier score (encoder)",
 }
 NO_HEAD = "the Inception weights have no classifier (lwd data fetch inception can add one)"
 NO_IMAGES = "the reference holds moments but no images"
@@ -53,6 +55,8 @@ class Scores:
     metrics: Mapping[str, Metric]
     unavailable: Mapping[str, str]
     warnings: Sequence[str] = field(default_factory=tuple)
+    encoder: str = ""
+    """Name of the encoder, for titles."""
 
 
 @dataclass(frozen=True)
@@ -95,11 +99,10 @@ def score(
             done(0.1)
         elif feature != ENCODER or feature in samples.parts:
             missing[name] = why if feature not in samples.parts else NO_IMAGES
-    if PROBABILITIES in samples.rows:
-        rows = samples.rows[PROBABILITIES]
-        rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))] if shuffle else rows
-        found["inception_score"] = jackknife(inception_score(rows), lambda part: inception_score(_without(rows, part)))
-    else:
+    for name, feature in (("inception_score", PROBABILITIES), ("classifier_score", CLASSES)):
+        if feature in samples.rows:
+            found[name] = _class_score(samples.rows[feature], shuffle)
+    if PROBABILITIES not in samples.rows:
         missing["inception_score"] = NO_HEAD if POOL in samples.parts else why
     # Without Inception, metrics of pairs use the encoder; `networks` in the file names it.
     pairs = POOL if POOL in samples.rows else ENCODER
@@ -114,6 +117,18 @@ def score(
 
 def _ignore(share: float) -> None:
     del share
+
+
+def title(name: str, encoder: str = "") -> str:
+    """The title of a metric; those of an encoder are named for it."""
+    known = TITLES.get(name, name)
+    return known.replace("(encoder)", f"({encoder})") if encoder else known
+
+
+def _class_score(rows: Tensor, shuffle: bool) -> Metric:
+    """Inception's score of probabilities (n, classes), whichever classifier they are from."""
+    rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))] if shuffle else rows
+    return jackknife(inception_score(rows), lambda part: inception_score(_without(rows, part)))
 
 
 def frechet(samples: FeatureSet, feature: str, mean: Tensor, covariance: Tensor) -> Metric:
@@ -180,9 +195,11 @@ def warnings_about(samples: FeatureSet, shuffle: bool = False) -> list[str]:
     found = []
     if samples.count < ENOUGH:
         found.append(f"only {samples.count} samples: FID is biased upwards below {ENOUGH}; compare equal counts only")
-    if not shuffle and POOL in samples.rows and looks_sorted(samples.rows[POOL]):
+    # The order of fewer rows than a split does not matter; Inception's score is compared with that of other counts.
+    judged = POOL if POOL in samples.rows else ENCODER if CLASSES in samples.rows and samples.count > SPLIT else ""
+    if not shuffle and judged and looks_sorted(samples.rows[judged]):
         found.append(
-            "the samples look sorted by class, so the Inception Score (of consecutive rows) is too low; shuffle them"
+            "the samples look sorted by class, so scores of classes (of consecutive rows) are too low; shuffle them"
         )
     return found
 
@@ -205,9 +222,10 @@ def _steps(rows: Tensor, shift: int) -> Tensor:
 
 def table(scores: Scores) -> str:
     """Format the metrics with their errors, then missing metrics with reasons."""
-    width = max(len(title) for title in TITLES.values())
-    lines = [f"{TITLES[name]:<{width}}  {m.value:>10.4f} ± {m.error:.4f}" for name, m in scores.metrics.items()]
-    lines += [f"{TITLES[name]:<{width}}  not available: {reason}" for name, reason in scores.unavailable.items()]
+    titles = {name: title(name, scores.encoder) for name in TITLES}
+    width = max(len(titles[name]) for name in (*scores.metrics, *scores.unavailable))
+    lines = [f"{titles[name]:<{width}}  {m.value:>10.4f} ± {m.error:.4f}" for name, m in scores.metrics.items()]
+    lines += [f"{titles[name]:<{width}}  not available: {reason}" for name, reason in scores.unavailable.items()]
     return "\n".join(lines + [f"warning: {text}" for text in scores.warnings])
 
 

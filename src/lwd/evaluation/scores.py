@@ -6,8 +6,11 @@ from torch import Tensor
 from lwd.compute.moments import as_features
 from lwd.errors import InputError
 
+SPLIT = 5000
+"""Rows of a split."""
 
-def inception_score(probabilities: Tensor, split: int = 5000) -> float:
+
+def inception_score(probabilities: Tensor, split: int = SPLIT) -> float:
     """exp of the mean KL between p(y | x) and p(y), averaged over splits of CONSECUTIVE rows (the last may be shorter).
 
     If rows are sorted by class, each split has few classes and the score is too low: shuffle first.

@@ -276,7 +276,8 @@ def _finish(job: _Job) -> None:
             mean, squares = (torch.tensor(row, dtype=torch.float64) for row in (value.mean, value.squares))
             merged[name].merge(ChannelMoments(value.count, mean, squares))
     statistics = statistics_of(merged)
-    provenance = {**job.provenance, "left_out": bad} if bad else job.provenance
+    # Added only now: directories that earlier versions started can be finished.
+    provenance = {**job.provenance, "size": job.settings.size} | ({"left_out": bad} if bad else {})
     lines = [part.line for part in parts if part.line is not None]
     with shared(job.out / MANIFEST):
         write_manifest(job.out, job.encoders.layout, len(job.source.classes), lines, statistics, provenance)

@@ -59,7 +59,7 @@ class Manifest(FileRecord):
     statistics: dict[str, GroupStatistics]
     """Statistics by group, over the latents and their mirrored copies."""
     provenance: dict[str, Any] = Field(default_factory=dict)
-    """Source, encoders and class names; `left_out` lists images that could not be read."""
+    """Source, encoders, class names and the size of images; `left_out` lists images that could not be read."""
 
     what: ClassVar[str] = "a manifest of shards"
 
@@ -79,6 +79,12 @@ class Manifest(FileRecord):
         """Names of the classes; empty if they are not known."""
         names = self.provenance.get("classes")
         return tuple(map(str, names)) if isinstance(names, list) and len(names) == self.classes else ()
+
+    @property
+    def encoders(self) -> dict[str, str]:
+        """Identities of the encoders and compressors by group; empty if they are not known."""
+        found = self.provenance.get("encoders")
+        return {str(name): str(one) for name, one in found.items()} if isinstance(found, dict) else {}
 
 
 class PartMoments(Record):

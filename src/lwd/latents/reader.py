@@ -117,6 +117,7 @@ class LatentReader:
         self.labels = torch.cat([shard.load("labels").to(torch.int64) for shard in self.shards])
         self.classes = _classes(self.shards, self.labels, classes or (manifest.classes if manifest else None))
         self.class_names = manifest.class_names if manifest and manifest.classes == self.classes else ()
+        self.encoders = manifest.encoders if manifest else {}
         self.mirrored = have_twins(self.shards, wanted)
         self._fingerprint = _fingerprint(manifest, self.shards, groups)
         self._wanted = (*wanted, *(key + FLIP for key in wanted)) if self.mirrored else wanted
@@ -133,6 +134,11 @@ class LatentReader:
     def fingerprint(self) -> str:
         """Identifies the data: from the manifest's checksums, or from names and headers if there is no manifest."""
         return self._fingerprint
+
+    @property
+    def feature_width(self) -> int | None:
+        """Channels of the alignment targets; None if they are not read."""
+        return self.shards[0].entries[FEATURES].shape[1] if self.features else None
 
     def gather(self, index: np.ndarray[Any, Any], flip: np.ndarray[Any, Any]) -> Batch:
         """Return the images `index` (b,), mirrored where `flip`; each row is copied once, from a memory map."""
@@ -323,6 +329,14 @@ def _classes(shards: Sequence[Shard], labels: Tensor, classes: int | None) -> in
             raise InputError(f"{shard.path}: labels must be in 0..{classes - 1}, got {part.min()} to {part.max()}")
         start += shard.count
     return classes
+
+
+def fingerprint_of(directory: str | os.PathLike[str], groups: Sequence[str] = ()) -> str:
+    """The fingerprint of a reader of this directory, from its manifest alone if it has one."""
+    manifest = read_manifest(directory)
+    if manifest is None or not manifest.shards:
+        return LatentReader(directory, groups or None).fingerprint
+    return _fingerprint(manifest, (), groups or manifest_layout(manifest).names)
 
 
 def _fingerprint(manifest: Manifest | None, shards: Sequence[Shard], groups: Sequence[str]) -> str:

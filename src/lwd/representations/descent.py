@@ -10,7 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from lwd.compute.order import mix
+from lwd.errors import InputError
 from lwd.io.tensors import mismatches, read_safetensors, write_safetensors
+from lwd.representations.processes import Processes
 from lwd.representations.settings import FitSettings
 
 KEEP_EVERY = 200
@@ -28,11 +30,17 @@ def descend(
     out: Path,
     about: dict[str, Any],
     progress: Progress | None,
+    processes: Processes,
 ) -> None:
-    """Run AdamW with warm-up and cosine decay; draws depend on (seed, step); saves its state every KEEP_EVERY steps."""
+    """Run AdamW with warm-up and cosine decay; draws depend on (seed, step); saves its state every KEEP_EVERY steps.
+
+    loss: of this process's share of a batch.
+    """
     optimizer = torch.optim.AdamW(model.parameters(), lr=settings.lr, weight_decay=0.01)
     plan = {key: value for key, value in settings.to_dict().items() if key not in WHERE} | about
     first = _resume(model, optimizer, out, plan)
+    if processes.mean(first) != processes.from_main(first):
+        raise InputError(f"all processes must see {_state_path(out)}, or none; use a directory that all nodes share")
     for step in range(first, settings.steps):
         rate = min(1.0, (step + 1) / 100) * 0.5 * (1 + cos(pi * step / settings.steps))
         for group in optimizer.param_groups:
@@ -40,11 +48,12 @@ def descend(
         value = loss(step, torch.Generator().manual_seed(mix(settings.seed, step)))
         optimizer.zero_grad()
         value.backward()  # type: ignore[no-untyped-call]
+        processes.average(model)
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         if progress is not None:
-            progress(step + 1, float(value.detach()))
-        if (step + 1) % KEEP_EVERY == 0:
+            progress(step + 1, processes.mean(float(value.detach())))
+        if (step + 1) % KEEP_EVERY == 0 and processes.main:
             _keep_state(model, optimizer, step + 1, out, plan)
 
 

@@ -103,7 +103,11 @@ class EfficientNetLite(nn.Module):
 
     def classes(self, images: Tensor) -> Tensor:
         """Return logits of the ImageNet classes (b, 1000)."""
-        return self.classifier(self.summary(images))
+        return self.logits(self.summary(images))
+
+    def logits(self, features: Tensor) -> Tensor:
+        """Logits of features of the head (b, 1280)."""
+        return self.classifier(features)
 
     def _maps(self, images: Tensor, end: int | None = None) -> Tensor:
         """Run the first `end` blocks."""

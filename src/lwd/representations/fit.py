@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from dataclasses import replace as replaced
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from lwd.representations.descent import Progress, descend, discard_state
 from lwd.representations.encoders import Origin, SemanticEncoder, move, resize_map
 from lwd.representations.formats import SemVAEConfig
 from lwd.representations.pca import PCA, PCAFit, save_pca
+from lwd.representations.processes import Processes
 from lwd.representations.semvae import SemVAE, save_semvae
 from lwd.representations.settings import FitSettings, SemVAESettings, TextureSettings
 from lwd.representations.texture import PatchAutoencoder, from_uint8, psnr
@@ -39,26 +41,32 @@ def fit_texture(
 ) -> dict[str, float]:
     """Train a PatchAutoencoder on the images; returns the held-out PSNR. Resumes after an interruption."""
     check_destination(out, replace)
+    processes = Processes(settings.batch, settings.device)
     train, held_out = split(source, settings)
     torch.manual_seed(settings.seed)
     patch = settings.patch
     model = PatchAutoencoder.small(settings.channels, patch, settings.width, settings.depth).to(settings.device)
 
     def loss(step: int, generator: torch.Generator) -> Tensor:
-        positions = np.arange(step * settings.batch, (step + 1) * settings.batch)
+        positions = processes.positions(step)
         chosen = train[order(len(train), settings.seed, positions)]
         batch = images(source, chosen, settings.size, settings.skip_bad, coin(settings.seed, positions))
-        noise = torch.randn(len(batch), settings.channels, *(s // patch for s in batch.shape[2:]), generator=generator)
-        return model.losses(batch.to(settings.device), noise.to(settings.device), settings.kl).total
+        grid = [side // patch for side in batch.shape[2:]]
+        noise = processes.noise(len(batch), (settings.channels, *grid), generator)
+        losses = model.losses(batch.to(settings.device), noise.to(settings.device), settings.kl)
+        return processes.weigh(losses.total, len(batch))
 
-    descend(model, loss, settings, Path(out), {"kind": "texture"} | _source(source), progress)
-    with torch.no_grad():
-        parts = [psnr(model.decode(model.encode(b)), b).cpu() for b in _batches(source, held_out, settings)]
-    scores = torch.cat(parts)
-    with atomic_directory(out, replace) as folder:
-        model.eval().save(folder)
-    discard_state(Path(out))
-    return {"psnr": float(scores.mean()), "held_out": float(len(scores))}
+    descend(model, loss, settings, Path(out), {"kind": "texture"} | _source(source), progress, processes)
+    report: dict[str, float] = {}
+    if processes.main:
+        with torch.no_grad():
+            parts = [psnr(model.decode(model.encode(b)), b).cpu() for b in _batches(source, held_out, settings)]
+        scores = torch.cat(parts)
+        with atomic_directory(out, replace) as folder:
+            model.eval().save(folder)
+        discard_state(Path(out))
+        report = {"psnr": float(scores.mean()), "held_out": float(len(scores))}
+    return processes.from_main(report)
 
 
 def fit_pca(
@@ -79,15 +87,18 @@ def fit_pca(
     if isinstance(width, int) and settings.channels > width:
         raise InputError(f"PCA of {width} features has at most {width} channels, got {settings.channels}")
     train, held_out = split(source, settings)
-    fit = PCAFit()
-    for step, batch in enumerate(_features(source, train, encoder, grid, settings), start=1):
+    fit, processes = PCAFit(), Processes(settings.batch, settings.device)
+    for step, batch in enumerate(_features(source, processes.share(train), encoder, grid, settings), start=1):
         fit.update(batch.cpu())  # float64, which not every device has
         if progress is not None:
-            progress(step, 0.0)
-    pca = replaced(fit.finish(settings.channels), origin=Origin(encoder.identity, grid))
-    report = _held_out(pca, pca.mean, _features(source, held_out, encoder, grid, settings))
-    save_pca(pca, out, replace)
-    return {"explained": pca.explained} | report
+            progress(step * processes.world, 0.0)
+    fit, report = processes.merge(fit), {}
+    if processes.main:
+        pca = replaced(fit.finish(settings.channels), origin=Origin(encoder.identity, grid))
+        report = _held_out(pca, pca.mean, _features(source, held_out, encoder, grid, settings))
+        save_pca(pca, out, replace)
+        report = {"explained": pca.explained} | report
+    return processes.from_main(report)
 
 
 def fit_semvae(
@@ -102,9 +113,10 @@ def fit_semvae(
     """Train a SemVAE on the features of the images; returns held-out scores. Resumes after an interruption.
 
     Images are read and encoded batch by batch, mirrored at random, so that memory does not grow with their number. With
-    a `limit`, the features of so many images are computed once and kept in memory. One process; one device.
+    a `limit`, the features of so many images are computed once and kept in memory (of every process).
     """
     check_destination(out, replace)
+    processes = Processes(settings.batch, settings.device)
     train, held_out = split(source, settings)
     train = train[: settings.limit or None]
     settings = settings.with_steps(len(train))
@@ -112,27 +124,38 @@ def fit_semvae(
         features, moments = _collect(_features(source, train, encoder, grid, settings), len(train))
     else:
         moments = _scale(_features(source, train[:SCALE], encoder, grid, settings))
+    model = _new_semvae(moments, settings)
+    model.origin = Origin(encoder.identity, grid)
+    kl = settings.kl * settings.channels * grid[0] * grid[1]  # `losses` takes the mean over them
+
+    with ThreadPoolExecutor(settings.loaders) as pool:
+        if settings.limit:
+            batches = _kept(features, settings, processes)
+        else:
+            batches = _stream(_Stream(source, train, encoder, grid), settings, pool, processes)
+
+        def loss(step: int, generator: torch.Generator) -> Tensor:
+            batch = batches(step)
+            noise = processes.noise(len(batch), (settings.channels, *grid), generator)
+            return processes.weigh(model.losses(batch, noise.to(settings.device), kl=kl).total, len(batch))
+
+        about = {"kind": "semvae", "grid": list(grid), "encoder": encoder.identity} | _source(source)
+        descend(model, loss, settings, Path(out), about, progress, processes)
+    report: dict[str, float] = {}
+    if processes.main:
+        report = _held_out(model, model.mean, _features(source, held_out, encoder, grid, settings))
+        save_semvae(model, out, replace)
+        discard_state(Path(out))
+    return processes.from_main(report)
+
+
+def _new_semvae(moments: ChannelMoments, settings: SemVAESettings) -> SemVAE:
+    """A network with the initial weights of the seed, for features with these moments."""
     shape = {name: getattr(settings, name) for name in ("channels", "width", "depth", "heads")}
     torch.manual_seed(settings.seed)
     model = SemVAE(SemVAEConfig(features=len(moments.mean), **shape), "sefi")
     model.set_scale(moments.mean.float(), moments.std.float())
-    model.to(settings.device).origin = Origin(encoder.identity, grid)
-    kl = settings.kl * settings.channels * grid[0] * grid[1]  # `losses` takes the mean over them
-
-    with ThreadPoolExecutor(settings.loaders) as pool:
-        batches = _kept(features, settings) if settings.limit else _stream(source, train, encoder, grid, settings, pool)
-
-        def loss(step: int, generator: torch.Generator) -> Tensor:
-            batch = batches(step)
-            noise = torch.randn(len(batch), settings.channels, *grid, generator=generator)
-            return model.losses(batch, noise.to(settings.device), kl=kl).total
-
-        about = {"kind": "semvae", "grid": list(grid), "encoder": encoder.identity} | _source(source)
-        descend(model, loss, settings, Path(out), about, progress)
-    report = _held_out(model, model.mean, _features(source, held_out, encoder, grid, settings))
-    save_semvae(model, out, replace)
-    discard_state(Path(out))
-    return report
+    return model.to(settings.device)
 
 
 @torch.no_grad()
@@ -183,38 +206,44 @@ def _finite(features: Tensor) -> Tensor:
     return features
 
 
-def _kept(features: Tensor, settings: SemVAESettings) -> Callable[[int], Tensor]:
+def _kept(features: Tensor, settings: SemVAESettings, processes: Processes) -> Callable[[int], Tensor]:
     """Return a function of the step that draws a batch of features in memory."""
 
     def batch(step: int) -> Tensor:
-        positions = np.arange(step * settings.batch, (step + 1) * settings.batch)
+        positions = processes.positions(step)
         return features[torch.from_numpy(order(len(features), settings.seed, positions))].to(settings.device).float()
 
     return batch
 
 
+@dataclass(frozen=True)
+class _Stream:
+    """Features of images that are encoded as they come."""
+
+    source: ImageSource
+    train: Index
+    encoder: SemanticEncoder
+    grid: tuple[int, int]
+
+
 def _stream(
-    source: ImageSource,
-    train: Index,
-    encoder: SemanticEncoder,
-    grid: tuple[int, int],
-    settings: SemVAESettings,
-    pool: ThreadPoolExecutor,
+    stream: _Stream, settings: SemVAESettings, pool: ThreadPoolExecutor, processes: Processes
 ) -> Callable[[int], Tensor]:
     """Return a function of the step that encodes a batch of images; the pool reads those of the next steps."""
     ahead: dict[int, Future[Tensor]] = {}
 
     def load(step: int) -> Tensor:
-        positions = np.arange(step * settings.batch, (step + 1) * settings.batch)
-        chosen = train[order(len(train), settings.seed, positions)]
-        return images(source, chosen, settings.size, settings.skip_bad, coin(settings.seed, positions))
+        positions = processes.positions(step)
+        chosen = stream.train[order(len(stream.train), settings.seed, positions)]
+        return images(stream.source, chosen, settings.size, settings.skip_bad, coin(settings.seed, positions))
 
     def batch(step: int) -> Tensor:
         for number in range(step, min(step + 1 + settings.loaders, settings.steps)):
             if number not in ahead:
                 ahead[number] = pool.submit(load, number)
         with torch.no_grad():
-            return _finite(resize_map(encoder(ahead.pop(step).result().to(settings.device)), *grid).float())
+            features = stream.encoder(ahead.pop(step).result().to(settings.device))
+            return _finite(resize_map(features, *stream.grid).float())
 
     return batch
 

@@ -51,7 +51,11 @@ class FashionJudge(nn.Module):
 
     def classes(self, images: Tensor) -> Tensor:
         """Logits (b, 10)."""
-        return self.head(self(images).flatten(1))
+        return self.logits(self(images).flatten(1))
+
+    def logits(self, features: Tensor) -> Tensor:
+        """Logits of features (b, 64)."""
+        return self.head(features)
 
 
 def load_judge() -> FashionJudge:

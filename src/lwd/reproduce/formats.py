@@ -22,6 +22,8 @@ class ReproductionFile(FileRecord):
     """The user's reference."""
     encoder: str = ""
     """The user's encoder of metrics."""
+    repeat_probe: bool = False
+    """Whether each training seed has its own probe."""
 
     what: ClassVar[str] = "a reproduction"
 

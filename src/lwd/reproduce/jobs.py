@@ -9,6 +9,7 @@ from typing import Any
 
 from lwd.errors import InputError
 from lwd.io.files import read_json
+from lwd.latents.reader import fingerprint_of
 from lwd.reproduce.cost import Cost
 from lwd.training.config import Config, load_config
 from lwd.training.devices import Devices
@@ -117,11 +118,28 @@ def setting_words(preset: str, changes: Iterable[str]) -> list[str]:
     return ["--preset", preset, *(word for change in changes for word in ("--set", change))]
 
 
-def check_settings(folder: Path, config: Config, probe: bool) -> None:
-    """Raise an error if a finished run has other settings than these."""
+def check_settings(folder: Path, config: Config, probe: bool, data: Path) -> None:
+    """Raise an error if a finished run has other settings than these, or other data, if the data are here."""
     path = folder / "run.json"
     about = RunFile.parse(read_json(path), str(path))
-    if changed := differences(about.config, config, probe):
+    changed = differences(about.config, config, probe)
+    changed += ["the data"] if has_other_data(folder, data, config) else []
+    if changed:
         raise InputError(
             f"{folder} was made with different settings: {', '.join(changed)}; use another directory", argument="out"
         )
+
+
+def has_other_data(folder: Path, data: Path, config: Config) -> bool:
+    """Whether a run was trained on other latents than those in `data`; unknown data are not others."""
+    path = folder / "run.json"
+    about = RunFile.parse(read_json(path), str(path))
+    if about.data == "unknown" or not data.is_dir():
+        return False
+    return fingerprint_of(data, config.groups) not in (about.data, about.latents)
+
+
+def is_older(path: Path, folder: Path) -> bool:
+    """Whether some file of a folder was written after `path`."""
+    files = [file for file in folder.iterdir() if file.is_file()] if folder.is_dir() else []
+    return any(file.stat().st_mtime_ns > path.stat().st_mtime_ns for file in files)

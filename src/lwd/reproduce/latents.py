@@ -10,7 +10,7 @@ from lwd.latents.encode import encode
 from lwd.latents.encoders import Encoders
 from lwd.latents.reader import LatentReader
 from lwd.latents.settings import EncodeSettings
-from lwd.latents.shards import MANIFEST
+from lwd.latents.shards import MANIFEST, read_manifest
 from lwd.representations.encoders import load_encoder
 from lwd.representations.fit import fit_pca, fit_texture
 from lwd.representations.settings import FitSettings, TextureSettings
@@ -120,7 +120,14 @@ class EncodeCifar(Job):
     encoder: str
 
     def is_done(self) -> bool:
-        return (self.out / MANIFEST).is_file()
+        manifest = read_manifest(self.out)
+        if manifest is None:
+            return False
+        for name, job in zip(("texture", "compressor"), self.needs, strict=True):
+            record = manifest.encoders.get(name, "")
+            if record and (job.out / "config.json").is_file() and model_digest(job.out) not in record:
+                raise InputError(f"{self.out} was encoded with another {name} than {job.out}; use another directory")
+        return True
 
     def run(self, advance: Advance) -> None:
         texture, compressor = (str(job.out) for job in self.needs)

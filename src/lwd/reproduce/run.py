@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from lwd.compute.devices import threads
 from lwd.errors import InputError, nearest
-from lwd.evaluation.score import TITLES
+from lwd.evaluation.score import title
 from lwd.io.clock import Clock
 from lwd.io.files import changes, check_writable, write_bytes
 from lwd.io.jobs import process
@@ -153,7 +153,12 @@ def _keep(ws: Workspace) -> None:
     check_writable(ws.out)
     given = {name: str(place) for name, place in ws.given.items()}
     mine = ReproductionFile(
-        scale=ws.scale.to_dict(), latents=given, decoder=s.decoder, reference=s.reference, encoder=s.encoder
+        scale=ws.scale.to_dict(),
+        latents=given,
+        decoder=s.decoder,
+        reference=s.reference,
+        encoder=s.encoder,
+        repeat_probe=s.repeat_probe,
     )
     if path.exists():
         try:
@@ -191,7 +196,8 @@ def make_table(name: str, ws: Workspace) -> TableFile:
     measured = dict.fromkeys(key for row in rows for key in row.measured)
     # The metric of the figure comes first.
     ordered_keys = sorted(measured, key=lambda key: key != figures.main_metric(rows))
-    titles = {key: {**TITLES, **curves.TIMES}.get(key, key) for key in ordered_keys}
+    encoder = ws.settings.encoder or ws.scale.draw.encoder
+    titles = {key: curves.TIMES.get(key) or title(key, encoder) for key in ordered_keys}
     return TableFile(
         table=name,
         title=spec.title,
@@ -201,8 +207,8 @@ def make_table(name: str, ws: Workspace) -> TableFile:
         rows=rows,
         context=[] if comparable else context,
         curves=_curves(name, ws),
-        unavailable=tables.unavailable(jobs),
-        notes=_notes(name, ws, rows),
+        unavailable=tables.unavailable(jobs, ws.scale.draw.metrics),
+        notes=[*_notes(name, ws, rows), *tables.dependent(jobs)],
         source=load_paper().source,
         commands=[job.command for job in jobs if job.words()],
         versions={"lwd": __version__, "torch": torch.__version__},
@@ -222,15 +228,24 @@ def _notes(name: str, ws: Workspace, rows: list[TableRow]) -> list[str]:
     if name in ("unguided", "robustness", "autoguidance"):
         notes.append(
             f"{ws.scale.draw.count:,} samples per row; all models of a seed have the same data order, noise and "
-            "sampling seeds. The schedule is learned once, so its own spread is not part of the errors."
+            f"sampling seeds. {_probes(ws)}"
         )
         notes += tables.pairs(rows, figures.main_metric(rows), ws.scale.baseline, ws.scale.main)
+        used, wanted = ws.settings.reference, ws.scale.draw.paper_reference
+        if wanted and Path(used).name != wanted:
+            notes.append(f"The reference is {used}; the paper's is {wanted}.")
     missing = [plan.name for plan in ws.scale.latents if plan.name not in ws.available()]
     if name in ("robustness", "schedules") and missing:
         notes.append(f"Not measured, because no latents were given: {', '.join(missing)}.")
     if ws.scale.name == "tiny":
         notes.append("A test of the machinery: the networks are hardly trained.")
     return notes
+
+
+def _probes(ws: Workspace) -> str:
+    if ws.settings.repeat_probe:
+        return "The schedule is learned anew for each seed: its spread is part of the errors."
+    return "The schedule is learned once, so its own spread is not part of the errors."
 
 
 def describe_plan(

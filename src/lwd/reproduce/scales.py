@@ -8,6 +8,10 @@ from lwd.io.records import Record
 K, M = 1000, 1_000_000
 
 
+METRICS = ("fid", "sfid", "inception_score", "precision", "recall")
+"""Metrics of the paper's system-level table."""
+
+
 class ModelPlan(Record):
     """A model: its preset, its schedule, and the steps at which it is evaluated."""
 
@@ -61,6 +65,10 @@ class DrawPlan(Record):
     """Height and width of an image, for the size of the samples on disk."""
     reference: str = ""
     """Reference of the metrics; empty: the user names it."""
+    paper_reference: str = ""
+    """Name of the paper's reference file; a table says if another one was used."""
+    metrics: tuple[str, ...] = METRICS
+    """Metrics that a table explains if they are missing."""
     encoder: str = ""
     """Encoder of the metrics; empty: Inception."""
     decoder: str = ""
@@ -265,6 +273,7 @@ IMAGENET256 = Scale(
         atol=1e-6,
         rtol=1e-3,
         size=256,
+        paper_reference="VIRTUAL_imagenet256_labeled.npz",
         shown=(89, 250, 291, 417, 973, 980),
     ),
 )

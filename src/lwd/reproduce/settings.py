@@ -21,8 +21,12 @@ class ReproduceSettings(Record):
     """Size of the experiments."""
     seeds: Annotated[tuple[Annotated[int, Field(ge=0, lt=2**31)], ...], Field(min_length=1)] = (0,)
     """Training seeds; the tables give mean and standard error over them."""
+    repeat_probe: bool = False
+    """Also learn the schedule anew for each seed (default: once for all)."""
     latents: dict[str, str] = Field(default_factory=dict)
     """Directories of shards by semantic latent; `main` is that of the main experiments."""
+    align_images: str = ""
+    """Images that the latents were encoded from, for alignment features (default: read them from the shards)."""
     decoder: str = ""
     """Texture autoencoder that decodes the samples (default: the scale's own, if it has one)."""
     reference: str = ""

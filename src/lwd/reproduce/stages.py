@@ -9,20 +9,22 @@ from lwd.errors import InputError
 from lwd.evaluation.evaluate import RESULT, evaluate, networks_for
 from lwd.evaluation.formats import EvaluationFile
 from lwd.evaluation.settings import EvaluateSettings
-from lwd.io.files import changes
+from lwd.images.pictures import open_pictures
+from lwd.io.files import changes, model_digest
 from lwd.models.lightningdit import LightningDiTConfig
 from lwd.objective import FlowObjective
 from lwd.probing.joint import SCHEDULE, probe, probe_config
 from lwd.probing.surface import surface_probe, surface_settings
 from lwd.probing.sweep import SWEEP, sweep
 from lwd.report.surfaces import rule_of, write_path
-from lwd.representations.texture import locate_autoencoder
+from lwd.representations.texture import TextureAutoencoder
 from lwd.reproduce.cost import DOPRI5_NFE, Cost, forward_operations, sampling_cost, training_cost
-from lwd.reproduce.jobs import Advance, Job, check_settings, config_of, setting_words
+from lwd.reproduce.jobs import Advance, Job, check_settings, config_of, has_other_data, is_older, setting_words
 from lwd.sampling.formats import SamplesFile
 from lwd.sampling.generator import open_generator
 from lwd.sampling.samples import MANIFEST, generate
 from lwd.sampling.settings import SampleSettings
+from lwd.schedule.io import load_schedule, parse_schedule
 from lwd.schedule.learned import Polynomial
 from lwd.solver import FIXED_METHODS
 from lwd.surfaces.files import NAME as SURFACES
@@ -52,6 +54,12 @@ class RunJob(Job):
     def data(self) -> Path:
         return self.needs[0].out
 
+    def check_data(self, *runs: Path) -> None:
+        """Raise an error if one of the finished runs has other data."""
+        for run in runs:
+            if (run / "run.json").is_file() and has_other_data(run, self.data, self.config):
+                raise InputError(f"{run} was made with different data than {self.data}; use another directory")
+
     def line(self, command: str, *more: str) -> list[str]:
         words = ["lwd", command, str(self.data), *setting_words(self.preset, self.changes), *more]
         return [*words, *self.place.flags("run"), "--out", str(self.out)]
@@ -67,7 +75,7 @@ class Probe(RunJob):
     def is_done(self) -> bool:
         if not (self.out / SCHEDULE).is_file():
             return False
-        check_settings(self.out, probe_config(self.config), probe=True)
+        check_settings(self.out, probe_config(self.config), True, self.data)
         return True
 
     def run(self, advance: Advance) -> None:
@@ -88,20 +96,16 @@ class Sweep(RunJob):
     lambdas: tuple[float, ...]
 
     def is_done(self) -> bool:
-        return (self.out / SWEEP).is_file()
+        if not (self.out / SWEEP).is_file():
+            return False
+        self.check_data(*(self.out / f"lambda-{kinetic:g}" for kinetic in self.lambdas))
+        return True
 
     def run(self, advance: Advance) -> None:
         share, steps = 1 / len(self.lambdas), self.config.probe.steps
         options = self.place.options(advance, steps)
-        _, finished = sweep(
-            self.config,
-            self.data,
-            self.out,
-            self.lambdas,
-            options,
-            lambda _: self.place.options(advance, steps, share).on_step,
-        )
-        _check_finished(finished)
+        each = lambda _: self.place.options(advance, steps, share).on_step  # noqa: E731
+        _check_finished(sweep(self.config, self.data, self.out, self.lambdas, options, each)[1])
 
     def words(self) -> list[str]:
         return self.line("sweep", "--kinetic", ",".join(f"{kinetic:g}" for kinetic in self.lambdas))
@@ -115,7 +119,10 @@ class SurfaceProbe(RunJob):
     """One training for every lambda."""
 
     def is_done(self) -> bool:
-        return (self.out / SURFACES).is_file() and (self.out / "surfaces.json").is_file()
+        if not ((self.out / SURFACES).is_file() and (self.out / "surfaces.json").is_file()):
+            return False
+        self.check_data(self.out)
+        return True
 
     def run(self, advance: Advance) -> None:
         options = self.place.options(advance, self.config.probe.steps)
@@ -173,7 +180,14 @@ class Train(RunJob):
         if not all((self.model(steps) / "config.json").is_file() for steps in self.config.run.keep_at):
             return False
         config = self.config if self.config.objective.align else with_changes(self.config, network={"tap": 0})
-        check_settings(self.out, config, probe=False)
+        check_settings(self.out, config, False, self.data)
+        for steps in self.config.run.keep_at if self.schedule or Path(self.spec).is_file() else ():
+            found = load_schedule(self.model(steps) / "schedule.json")
+            if found.to_dict() != parse_schedule(self.spec, found.groups).to_dict():
+                raise InputError(
+                    f"{self.model(steps)} was trained under another schedule than {self.spec}; use another directory",
+                    argument="out",
+                )
         return True
 
     def run(self, advance: Advance) -> None:
@@ -221,13 +235,19 @@ class Drawn(Job):
                 f"{self.out} has samples with different settings ({'; '.join(changed)}); use another directory",
                 argument="out",
             )
+        for name, place, record in (("model", self.model, found.model), ("guide", self.guide, found.guide)):
+            # A checksum takes a second per gigabyte: only if the files are newer than the samples.
+            if place and record and is_older(path, Path(place)) and model_digest(place) != record.digest:
+                raise InputError(f"{self.out} has samples of another {name} than {place}; use another directory")
         return all((self.out / name).exists() for name in found.files)
 
     def check(self) -> None:
         if not self.decoder:
             raise InputError("the samples need a texture autoencoder to decode them", argument="decoder")
-        if not self.made and not (locate_autoencoder(self.decoder) / "config.json").is_file():
-            raise InputError(f"{self.decoder} is not a texture autoencoder (no config.json)", argument="decoder")
+        try:  # now: after the training it would be late
+            _ = self.made or TextureAutoencoder.load(self.decoder)
+        except InputError as error:
+            raise InputError(f"{self.decoder} is not a texture autoencoder: {error}", argument="decoder") from error
 
     def run(self, advance: Advance) -> None:
         generator = open_generator(self.model, self.settings, self.guide, self.decoder, self.place.device)
@@ -280,17 +300,27 @@ class Evaluated(Job):
     def is_done(self) -> bool:
         if not (self.samples / RESULT).is_file():
             return False
-        if self.result.reference.name != self.reference:
-            raise InputError(
-                f"{self.samples / RESULT} has the reference {self.result.reference.name}, not {self.reference}; "
-                "use another directory",
-                argument="reference",
-            )
+        found = self.result
+        pairs = {"reference": (found.reference.name, self.reference)}
+        pairs |= {"encoder": (found.encoder, self.settings.encoder)} if found.encoder else {}
+        for name, (theirs, mine) in pairs.items():
+            if theirs != mine:
+                raise InputError(
+                    f"{self.samples / RESULT} has the {name} {theirs}, not {mine}; use another directory", argument=name
+                )
+        manifest = self.samples / MANIFEST
+        drawn = SamplesFile.read(manifest).model.digest if manifest.is_file() else ""
+        if drawn and found.samples.model and found.samples.model.digest != drawn:
+            raise InputError(f"{self.samples / RESULT} is of other samples than those beside it; remove it")
         return True
 
     def check(self) -> None:
         if not self.reference:
             raise InputError("the metrics need a reference: ADM's .npz, or a folder of images", argument="reference")
+        try:
+            open_pictures(self.reference, self.settings.size)
+        except InputError as error:
+            raise InputError(str(error), argument="reference") from error
         networks_for(self.settings, choose_device(self.place.device))
 
     def run(self, advance: Advance) -> None:

@@ -8,11 +8,10 @@ from lwd.evaluation.score import SKIPPED, TITLES
 from lwd.reproduce.formats import Cell, TableRow
 from lwd.reproduce.jobs import Job
 from lwd.reproduce.numbers import GuidedNumber, load_paper
+from lwd.reproduce.scales import METRICS
 from lwd.reproduce.stages import Evaluated
 from lwd.reproduce.workspace import Workspace
 
-GUIDED = ("fid", "sfid", "inception_score", "precision", "recall")
-"""Metrics of the paper's system-level table."""
 PAPER_SCALE = "imagenet256"
 
 
@@ -106,13 +105,25 @@ def robustness_context() -> list[TableRow]:
     return found
 
 
-def unavailable(jobs: Sequence[Job]) -> dict[str, str]:
+def unavailable(jobs: Sequence[Job], metrics: Sequence[str]) -> dict[str, str]:
     """Why metrics of the paper's table are missing, from the first evaluation."""
     first = next((job for job in jobs if isinstance(job, Evaluated)), None)
     found = first.result.unavailable if first is not None else {}
     encoder = first.settings.encoder if first is not None else ""
     instead = f"these samples were evaluated with the encoder {encoder} instead of Inception"
-    return {name: instead if reason == SKIPPED else reason for name, reason in found.items() if name in GUIDED}
+    return {name: instead if reason == SKIPPED else reason for name, reason in found.items() if name in metrics}
+
+
+def dependent(jobs: Sequence[Job]) -> list[str]:
+    """A note if the encoder of the metrics made the latents of some models."""
+    found = [job for job in jobs if isinstance(job, Evaluated) and job.result.dependent]
+    if not found:
+        return []
+    names = ", ".join(job.samples.name for job in found)
+    return [
+        f"Not independent: the encoder {found[0].settings.encoder} also made the latents of these models, so that its "
+        f"metrics favour what it sees: {names}."
+    ]
 
 
 def with_quoted(rows: Sequence[TableRow], context: Sequence[TableRow]) -> list[TableRow]:
@@ -155,5 +166,5 @@ def _cells(found: Sequence[EvaluationFile]) -> dict[str, Cell]:
 
 
 def _paper_metrics(row: GuidedNumber) -> dict[str, float]:
-    values = {name: getattr(row, name) for name in GUIDED}
+    values = {name: getattr(row, name) for name in METRICS}
     return {name: value for name, value in values.items() if value is not None}

@@ -79,13 +79,16 @@ class Workspace:
             config = with_changes(config, network={"tap": 0}, objective={"align": 0.0})
         return network_config(config, layout, classes=scale.classes, grid=scale.grid)
 
-    def probe(self, latent: str, kinetic: float) -> Probe:
-        """The learned schedule of a semantic latent; the seed is the preset's."""
+    def probe(self, latent: str, kinetic: float, seed: int | None = None) -> Probe:
+        """The learned schedule of a semantic latent; by default with the preset's own seed."""
         preset = self.scale.latent(latent).preset
         changes = (*self.scale.probe, f"probe.kinetic={kinetic:g}")
+        ending, words = "", ""
+        if seed not in (None, config_of(preset, changes).run.seed):
+            changes, ending, words = (*changes, f"run.seed={seed}"), f"-seed{seed}", f", seed {seed}"
         return Probe(
-            title=f"probe {latent}, lambda {kinetic:g}",
-            out=self.out / "probe" / f"{latent}-lambda{kinetic:g}",
+            title=f"probe {latent}, lambda {kinetic:g}{words}",
+            out=self.out / "probe" / f"{latent}-lambda{kinetic:g}{ending}",
             needs=(self.latents(latent),),
             place=self.place,
             preset=preset,
@@ -133,10 +136,12 @@ class Workspace:
 
     def _train(self, name: str, preset: str, changes: tuple[str, ...], seed: int, under: tuple[str, str]) -> Train:
         schedule, latent = under
+        if self.settings.align_images and config_of(preset, changes).objective.align:
+            changes = (*changes, f"alignment.images={self.settings.align_images}")
         kinetic = self.scale.kinetic if latent == self.main else self.scale.common_kinetic
         needs: tuple[Job, ...] = (self.latents(latent),)
         if not schedule:
-            needs = (*needs, self.probe(latent, kinetic))
+            needs = (*needs, self.probe(latent, kinetic, seed if self.settings.repeat_probe else None))
         return Train(
             title=f"train {name}, seed {seed}",
             out=self.out / "train" / f"{_slug(name)}-seed{seed}",

@@ -2,6 +2,8 @@
 
 from typing import Any, ClassVar, Literal
 
+from pydantic import Field
+
 from lwd.io.records import FileRecord, Record
 
 
@@ -41,6 +43,8 @@ class SamplesFile(FileRecord):
     """The texture autoencoder."""
     guide: SampledModel | None = None
     """The guide; empty for classifier-free guidance."""
+    encoders: dict[str, str] = Field(default_factory=dict)
+    """What made the latents that the model was trained on, by group, if its checkpoint records it."""
     solver: dict[str, Any]
     """Options of the solver, with the times of placed steps."""
     size: tuple[int, int]

@@ -71,8 +71,7 @@ class Generator:
 
     def labels(self) -> list[int]:
         """Return one label for each image."""
-        choice = self.choice()
-        return [choice[i % len(choice)] for i in range(self.settings.count)]
+        return balanced(self.choice(), self.settings.count)
 
     def solver(self) -> dict[str, Any]:
         """Options for `sample`; where a placement is asked for, the times are found here (on a calibration batch)."""
@@ -139,6 +138,11 @@ class Generator:
             z = torch.cat([solution.z, solution.z[-1:].expand(-len(seeds) % ROWS, -1, -1, -1)])
             pixels = np.concatenate([self.pipe.decode(part) for part in torch.split(z, ROWS)])
         return pixels[: len(seeds)], solution.nfe_per_sample.tolist()
+
+
+def balanced(classes: Sequence[int], count: int) -> list[int]:
+    """Cycle through the classes: as many images of each, up to one."""
+    return [classes[i % len(classes)] for i in range(count)]
 
 
 def draw_grid(generator: Generator) -> Image.Image:

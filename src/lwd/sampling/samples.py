@@ -166,6 +166,7 @@ class _Job:
             sums[IMAGES] = _folder_digest(self.out / IMAGES, g.settings.count)
         record = SamplesFile(
             **self.named(),
+            encoders={str(k): str(v) for k, v in g.pipe.checkpoint.provenance.get("encoders", {}).items()},
             solver=self.plan(),
             size=tuple(parts[0].shape[1:3]),
             labels=g.labels(),

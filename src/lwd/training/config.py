@@ -71,6 +71,21 @@ class ObjectiveSettings(Record):
     """Weight of the feature alignment (REPA)."""
 
 
+class AlignmentSettings(Record):
+    """Where alignment features (REPA) come from: from the shards, or from images while training."""
+
+    encoder: str = ""
+    """Encoder of the features; with features in the shards, the one that `lwd encode --align` should have had."""
+    images: str = ""
+    """Compute the features while training, from the images that were encoded; empty: read them from the shards."""
+    size: CountOrNone | None = None
+    """Crop and scale images to this many pixels (default: as in encoding)."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """Precision of the encoder."""
+    loaders: Count = 8
+    """Threads that read images, in each process."""
+
+
 class OptimizerSettings(Record):
     """AdamW as in the paper's table."""
 
@@ -179,6 +194,7 @@ class Config(Record):
     """Settings by training budget, chosen as PRESET@BUDGET."""
     network: NetworkSettings = NetworkSettings()
     objective: ObjectiveSettings = ObjectiveSettings()
+    alignment: AlignmentSettings = AlignmentSettings()
     optimizer: OptimizerSettings = OptimizerSettings()
     run: RunSettings = RunSettings()
     probe: ProbeSettings = ProbeSettings()
@@ -205,6 +221,12 @@ def weak_partner(preset: str) -> str:
     if not partner:
         known = [name for name in preset_names() if load_config(name).sampling.guide]
         raise InputError(f"the preset {preset!r} has no weak partner; {nearest(preset, known)}", argument="weak")
+    try:
+        load_config(partner)
+    except InputError as error:
+        raise InputError(
+            f"the preset {preset!r} names the guide {partner!r}, but {error}", argument="preset"
+        ) from error
     return partner
 
 

@@ -14,6 +14,8 @@ class RunFile(Record):
     """The resolved settings."""
     data: str = "unknown"
     """Fingerprint of the data."""
+    latents: str = ""
+    """Fingerprint of the latents alone, if alignment features are computed from images."""
 
 
 class LogSums(Record):

@@ -9,16 +9,19 @@ import torch
 from lwd.checkpoints.directory import locate
 from lwd.errors import InputError
 from lwd.groups import Layout
+from lwd.images.catalog import open_source
 from lwd.io.files import model_digest
 from lwd.io.tensors import mismatches, read_safetensors
+from lwd.latents.aligned import AlignedReader, LiveFeatures
 from lwd.latents.base import Latents
 from lwd.latents.reader import LatentReader
 from lwd.latents.shards import FEATURES
 from lwd.models.lightningdit import LightningDiT, LightningDiTConfig
 from lwd.objective import FlowObjective
+from lwd.representations.encoders import load_encoder
 from lwd.schedule.io import parse_schedule, read_provenance
 from lwd.schedule.learned import Learnable
-from lwd.training.config import Config, load_config, with_changes
+from lwd.training.config import AlignmentSettings, Config, load_config, with_changes
 from lwd.training.task import RunOptions, Task, prepare
 from lwd.training.trainer import Outcome, Trainer
 from lwd.version import __version__
@@ -51,7 +54,7 @@ def train(
     """
     config = load_config(config) if isinstance(config, str) else config
     options, devices = prepare(options, config)
-    data = open_data(data, config)
+    data = open_data(data, config, device=devices.device)
     if not config.schedule:
         raise InputError(
             "training needs a schedule: a file written by a probe, offset:0.3 or synchronous", argument="schedule"
@@ -66,12 +69,14 @@ def train(
             )
         schedule = schedule.to(devices.device)
     o = config.objective
+    if config.alignment.images and not o.align:
+        raise InputError("alignment.images has no effect without objective.align", argument="alignment.images")
     objective = FlowObjective(data.layout, o.weights, o.reduction, o.weight_gradient, cosine=o.cosine, align=o.align)
     if not o.align:  # without alignment the projector would never be trained
         config = with_changes(config, network={"tap": 0})
     about: dict[str, Any] = {"by": "lwd train", "preset": config.name, "data": data.fingerprint}
     about |= {"seed": config.run.seed, "versions": versions(), "schedule": read_provenance(config.schedule)}
-    about |= class_names(data)
+    about |= class_names(data) | encoders_of(data)
     network = options.network or build_network(config, data)
     if init_from is not None:
         about["init_from"] = load_into(network, init_from)
@@ -79,26 +84,52 @@ def train(
     return Trainer(config, data, out, task, options).run()
 
 
-def open_data(data: Data, config: Config, groups: Sequence[str] | None = None) -> Latents:
-    """Open a directory of shards, with alignment features if the objective needs them; return latents unchanged."""
+def open_data(
+    data: Data, config: Config, groups: Sequence[str] | None = None, device: torch.device | str = "cpu"
+) -> Latents:
+    """Open a directory of shards, with alignment features if the objective needs them; return latents unchanged.
+
+    device: where alignment features are computed, if config.alignment.images names the images.
+    """
     if not isinstance(data, str | os.PathLike):
         return data
-    try:
-        reader = LatentReader(data, groups=groups or config.groups or None, features=config.objective.align > 0)
-    except InputError as error:
-        if FEATURES not in str(error):
-            raise
-        raise InputError(f"{error}; alignment needs features: encode them, or set objective.align=0") from error
+    reader = _open_shards(data, config, groups or config.groups or None, device)
     if not config.run.labels:
         reader.ignore_labels()
     return reader
 
 
+def _open_shards(
+    data: str | os.PathLike[str], config: Config, groups: Sequence[str] | None, device: torch.device | str
+) -> LatentReader:
+    if config.objective.align and config.alignment.images:
+        return AlignedReader(data, live_features(config.alignment, device), groups)
+    try:
+        return LatentReader(data, groups=groups, features=config.objective.align > 0)
+    except InputError as error:
+        if FEATURES not in str(error):
+            raise
+        raise InputError(
+            f"{error}; alignment needs features: encode them, name the images to compute them from "
+            "(alignment.images), or set objective.align=0"
+        ) from error
+
+
+def live_features(settings: AlignmentSettings, device: torch.device | str) -> LiveFeatures:
+    """Load the encoder and open the images of alignment features that are computed while training."""
+    if not settings.encoder:
+        raise InputError(
+            "features from images need an encoder, such as facebook/dinov2-with-registers-base",
+            argument="alignment.encoder",
+        )
+    encoder, source = load_encoder(settings.encoder), open_source(settings.images)
+    return LiveFeatures(encoder, source, settings.size, device, settings.precision == "bf16", settings.loaders)
+
+
 def build_network(config: Config, data: Latents) -> LightningDiT:
     """Build the configured network for these data, initialised with the seed of the run."""
-    features = {}
-    if isinstance(data, LatentReader) and data.features:
-        features = {"features": data.shards[0].entries[FEATURES].shape[1]}
+    width = getattr(data, "feature_width", None)
+    features = {"features": width} if width else {}
     network = network_config(config, data.layout, classes=data.classes, grid=data.size, **features)
     torch.manual_seed(config.run.seed)
     return LightningDiT(network, config.network.recompute, config.network.compile)
@@ -139,6 +170,12 @@ def class_names(data: Latents) -> dict[str, list[str]]:
     """Return the names of the classes for the provenance of a checkpoint, if the data have them."""
     names = getattr(data, "class_names", ())
     return {"classes": list(names)} if names else {}
+
+
+def encoders_of(data: Latents) -> dict[str, dict[str, str]]:
+    """Return what made the latents, if the data know it: metrics of the same encoder are not independent."""
+    found = getattr(data, "encoders", {})
+    return {"encoders": dict(found)} if found else {}
 
 
 def versions() -> dict[str, str]:

@@ -28,7 +28,7 @@ from lwd.path import interpolate
 from lwd.representations.encoders import resize_map
 from lwd.schedule.fixed import Synchronous
 from lwd.training import snapshot, state
-from lwd.training.config import Config
+from lwd.training.config import Config, OptimizerSettings
 from lwd.training.devices import full_copy
 from lwd.training.draws import Draws, draw
 from lwd.training.ema import EMA
@@ -53,6 +53,14 @@ class Outcome:
     """Number of steps skipped because a loss or gradient was not finite."""
 
 
+def adamw(settings: OptimizerSettings, weights: Sequence[Tensor]) -> torch.optim.AdamW:
+    """The optimizer of the denoiser, in both stages."""
+    sharded, betas = any(isinstance(weight, DTensor) for weight in weights), (settings.beta1, settings.beta2)
+    return torch.optim.AdamW(
+        weights, lr=settings.lr, betas=betas, weight_decay=settings.weight_decay, fused=not sharded
+    )
+
+
 class Trainer:
     """One run in one directory."""
 
@@ -74,7 +82,7 @@ class Trainer:
         self.network = self.devices.wrap(self.inner)
         self.names = [name for name, _ in self.inner.named_parameters()]
         self.weights = [parameter for _, parameter in self.inner.named_parameters()]
-        self.optimizer = self._adamw()
+        self.optimizer = adamw(config.optimizer, self.weights)
         self.ema = EMA(self.weights, config.optimizer.ema, config.optimizer.ema_warmup)
         self.step, self.bad, self.skipped, self.rollbacks = 0, 0, 0, 0
         self.journal = Journal(self.out, self.devices, config.to_dict(), self.options.wandb)
@@ -87,13 +95,6 @@ class Trainer:
         if self.devices.main:
             check_writable(self.out)
             state.check_space(self.out, 5 * size)  # weights, EMA, two moments, and a margin
-
-    def _adamw(self) -> torch.optim.AdamW:
-        o = self.config.optimizer
-        sharded = any(isinstance(weight, DTensor) for weight in self.weights)
-        return torch.optim.AdamW(
-            self.weights, lr=o.lr, betas=(o.beta1, o.beta2), weight_decay=o.weight_decay, fused=not sharded
-        )
 
     def run(self) -> Outcome:
         """Train to the last step, from the newest checkpoint if there is one."""
@@ -311,7 +312,8 @@ class Trainer:
         if found is not None:
             snapshot.check_same_run(found, self.config, self._about(), self.probe is not None)
         if self.devices.main:
-            record = RunFile(config=self.config.to_dict(), data=self.data.fingerprint)
+            alone = getattr(self.data, "shards_fingerprint", "")
+            record = RunFile(config=self.config.to_dict(), data=self.data.fingerprint, latents=alone)
             write_json(self.out / "run.json", record.to_dict())
         if found is None:
             self.journal.rewind(-1)

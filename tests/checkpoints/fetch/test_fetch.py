@@ -16,6 +16,8 @@ from lwd.io.files import sha256
 from lwd.representations.ldm import autoencoder_from_ldm
 from lwd.representations.texture import TextureAutoencoder
 from lwd.sampling.formats import SamplesFile
+from lwd.sampling.generator import open_generator
+from lwd.sampling.settings import SampleSettings
 from messages import exit_code, says
 from reference import busy_network, ldm
 
@@ -35,6 +37,20 @@ def test_a_fetched_model_is_the_reference_network(cache):
     assert point.statistics.mean["semantic"].tolist() == [0.5, 0.5]
     assert point.statistics.std["texture"].tolist() == [2.0] * 4
     assert lwd.load("sfd-xl").config == point.config
+
+
+def test_a_fetched_model_is_sampled_as_in_its_table():
+    """Oracle: SFD's scale for 80 epochs, its tolerances; a guide has no scale; the count stays the user's."""
+    for name in ("sfd-xl-80", "sfd-xl-weak"):
+        fetch(name)
+    own = lwd.load("sfd-xl-80").sampling
+    assert (own.solver, own.atol, own.rtol, own.guide, own.scale) == ("dopri5", 1e-6, 1e-3, "sfd-xl-weak", 1.6)
+    weak = lwd.load("sfd-xl-weak").sampling
+    assert (weak.solver, weak.guide, weak.scale, weak.count, own.count) == ("dopri5", "", None, None, None)
+    for guide, scale in (("sfd-xl-weak", 1.6), (None, None)):
+        settings = open_generator("sfd-xl-80", SampleSettings(count=2), guide).settings
+        assert (settings.solver, settings.atol, settings.rtol, settings.scale) == ("dopri5", 1e-6, 1e-3, scale)
+    assert open_generator("sfd-xl-80", SampleSettings(count=2, scale=2.0), "sfd-xl-weak").settings.scale == 2.0
 
 
 def test_revision_and_checksums_are_kept(hub, cache):
