@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from lwd.cli.options import add_settings, by_group, given, parse_interval, parse_number
+from lwd.cli.progress import bar
 from lwd.errors import InputError
 from lwd.sampling.settings import SEFI, SampleSettings
 
@@ -40,7 +41,7 @@ def add_parser(commands: Any) -> None:
     add("--decoder", metavar="DIR", help="texture autoencoder (default: the model's own)")
     add("--format", dest="kinds", metavar="KINDS", help="files to write: png, npz or both (default png,npz)")
     add("--trajectory", action="store_true", help="also draw states along tau and the clocks")
-    add_settings(parser, SampleSettings, "batch", "threads")
+    add_settings(parser, SampleSettings, "precision", "batch", "threads")
     add("--free-text", action="store_true", help="release the text encoder before denoising")
     add("--offload", action="store_true", help="keep weights in the CPU's memory (text-to-image)")
     add("--device", metavar="NAME", help="cpu, cuda or cuda:N (default: a GPU if there is one)")
@@ -93,8 +94,6 @@ def sample_settings(a: argparse.Namespace) -> SampleSettings:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from tqdm import tqdm
-
     from lwd.io.files import check_writable
     from lwd.io.jobs import process
     from lwd.sampling.generator import open_generator
@@ -112,23 +111,24 @@ def run(arguments: argparse.Namespace) -> int:
     picture = a.out.lower().endswith(".png")
     check_writable(Path(a.out).parent if picture else a.out)
     if not picture:
-        with tqdm(total=-(-settings.count // world), desc="sampling", unit="image", disable=None) as bar:
-            print(generate(generator, a.out, rank, world, bar.update))
+        with bar(-(-settings.count // world), "sampling", shown=rank == 0) as shown:
+            print(generate(generator, a.out, rank, world, shown.update))
     if rank == 0:
         _pictures(generator, a.out, picture, a.trajectory)
     return 0
 
 
 def _pictures(generator: Any, out: str, only: bool, trajectory: bool) -> None:
-    from lwd.report.plots import save_figure
     from lwd.report.sheets import save_sheet
-    from lwd.report.trajectory import plot_trajectory
     from lwd.sampling.generator import draw_grid
 
     if only:
         save_sheet(draw_grid(generator), out)
         print(f"picture: {out}    classes: {_shown(generator)}")
     if trajectory:
+        from lwd.report.plots import save_figure
+        from lwd.report.trajectory import plot_trajectory
+
         path = Path(out).with_suffix(".trajectory.png") if only else Path(out) / "trajectory.png"
         shown = min(3, generator.settings.count)
         seeds = range(generator.settings.seed, generator.settings.seed + shown)

@@ -19,6 +19,10 @@ MODEL_FILES = (".json", ".safetensors", ".bin")
 """Files that determine the result of a model; a README, for example, does not."""
 
 
+RECOMMENDED = "sampling.json"
+"""Recommended solvers of a model, which are no part of it: they may be added later."""
+
+
 def cache_dir() -> Path:
     """Return the directory of downloaded data: $LWD_CACHE, or ~/.cache/lwd."""
     return Path(os.environ.get("LWD_CACHE") or Path.home() / ".cache" / "lwd")
@@ -135,7 +139,8 @@ def model_digest(directory: str | os.PathLike[str]) -> str:
     """Return a checksum (16 hexadecimal digits) of the configuration and weights in a model directory."""
     digest = hashlib.sha256()
     try:
-        for path in sorted(p for p in Path(directory).iterdir() if p.suffix in MODEL_FILES and p.is_file()):
+        found = (p for p in Path(directory).iterdir() if p.suffix in MODEL_FILES and p.is_file())
+        for path in sorted(p for p in found if p.name != RECOMMENDED):
             digest.update(f"{path.name} {sha256(path)}\n".encode())
     except OSError as error:
         raise InputError(f"cannot read {directory}: {error.strerror or error}") from error

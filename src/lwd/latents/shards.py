@@ -85,6 +85,22 @@ class Shard:
             raise InputError(f"{self.path} was truncated to {size} bytes after it was opened")
         return content
 
+    def load(self, key: str) -> Tensor:
+        """Read a tensor, and nothing else, from the file."""
+        entry = self.entries[key]
+        try:
+            with self.path.open("rb", buffering=0) as file:
+                if hasattr(os, "posix_fadvise"):
+                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+                content = os.pread(file.fileno(), entry.size, entry.start)
+        except OSError as error:
+            raise InputError(f"cannot read {self.path}: {error.strerror or error}") from error
+        if len(content) != entry.size:
+            raise InputError(f"{self.path} was truncated after it was opened")
+        if not content:
+            return torch.empty(entry.shape, dtype=entry.kind)
+        return torch.frombuffer(bytearray(content), dtype=entry.kind).reshape(entry.shape)
+
     def rows(self, key: str, content: Tensor) -> Tensor:
         """Return the bytes of a tensor, one row per image, as a view of `bytes()`."""
         entry = self.entries[key]

@@ -27,6 +27,8 @@ class Flow:
     count: int = 32
     device: torch.device | str = "cpu"
     dtype: torch.dtype = torch.float32
+    first: int = 0
+    """Seed of the first sample."""
     prompts: Rows | None = None
     """Conditions that the labels number, for networks that do not take labels."""
 
@@ -40,9 +42,9 @@ class Flow:
         return label.to(self.device) if self.prompts is None else self.prompts[label].to(self.device)
 
     def solve(self, **options: Any) -> Solution:
-        """Sample with seeds 0 to count - 1; options are those of `lwd.sample`."""
+        """Sample `count` seeds from `first` on; options are those of `lwd.sample`."""
         where: dict[str, Any] = {"size": self.size, "device": self.device, "dtype": self.dtype}
-        seeds, labels = range(self.count), self.condition(self.count)
+        seeds, labels = range(self.first, self.first + self.count), self.condition(self.count)
         return sample(self.velocity, self.schedule, self.layout, seeds=seeds, labels=labels, **where, **options)
 
     def truth(self) -> Tensor:

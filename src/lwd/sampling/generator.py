@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from PIL import Image
 
-from lwd.checkpoints.formats import SamplingDefaults
+from lwd.checkpoints.formats import Recommendation, SamplingDefaults
+from lwd.checkpoints.recommended import find_recommended
 from lwd.checkpoints.sefi import TextCheckpoint
-from lwd.compute.devices import choose_device, threads
+from lwd.compute.devices import choose_device, choose_precision, float32_to_the_bit, threads
 from lwd.errors import InputError
 from lwd.images.pictures import tile
 from lwd.io.files import model_digest, read_json
@@ -24,13 +25,15 @@ from lwd.sampling.flow import Flow
 from lwd.sampling.pipeline import AUTOENCODER, LWDPipeline, Pixels, resolve
 from lwd.sampling.placement import place
 from lwd.sampling.sde import SDE_METHODS, noise_ends, sampler_of, sde_settings
-from lwd.sampling.settings import SEFI, UNIFORM, SampleSettings
+from lwd.sampling.settings import RECOMMENDED, SEFI, UNIFORM, SampleSettings
 from lwd.sampling.text import TextPipeline
 from lwd.schedule.io import parse_schedule
 from lwd.solver import FIXED_METHODS
 
 ROWS = 8
 """Batches are padded to a multiple of this: see `lwd.sample`."""
+SOLVING = frozenset({"solver", "steps", "placement", "atol", "rtol"})
+"""Settings with which a user chooses a solver."""
 DISPLAY = 84
 """Approximate minimum width of an image in a grid, in pixels."""
 
@@ -65,8 +68,8 @@ class Generator:
         return Flow(self.velocity(), c.schedule, c.layout, self.grid, choice, count, self.device, prompts=prompts)
 
     def velocity(self) -> Velocity:
-        null = None if self.prompts is None else self.prompts[-1:]
-        return self.pipe.guided(self.guide, self.settings.scale, self.settings.interval, null)
+        s, null = self.settings, None if self.prompts is None else self.prompts[-1:]
+        return self.pipe.guided(self.guide, s.scale, s.interval, choose_precision(s.precision, self.device), null)
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -100,8 +103,22 @@ class Generator:
         if s.placement == UNIFORM:
             return {"method": s.solver, "steps": s.steps, **noise}
         assert s.steps
+        if s.placement == RECOMMENDED:
+            return {"method": s.solver, "grid": self.recommended_grid()}
         grid = place(s.placement, s.steps, s.solver, self.flow(), self._noise_ends())
         return {"method": s.solver, "grid": list(grid), **noise}
+
+    def recommended_grid(self) -> list[float]:
+        """The times of the steps that are stored with the model for this guidance."""
+        s = self.settings
+        one = find_recommended(self.pipe.checkpoint.recommended, self.guide, s.scale, s.interval)
+        if one is None or one.grid is None or (one.solver, one.steps) != (s.solver, s.steps):
+            raise InputError(
+                f"the model has no recommended times of {s.steps} steps of {s.solver} with this guidance; "
+                "run lwd bench sampler, or use another placement",
+                argument="placement",
+            )
+        return one.grid
 
     def noise(self) -> dict[str, Any]:
         """What an SDE solver is told about its noise, checked; nothing for the others."""
@@ -130,14 +147,18 @@ class Generator:
         c, batch = self.pipe.checkpoint, self.settings.batch
         seeds = range(self.settings.seed + low, self.settings.seed + high)
         labels = self.conditions(self.labels()[low:high])
-        # Other devices may choose kernels by batch size, so the batch is always full.
+        exact = choose_precision(self.settings.precision, self.device) == "fp32"
+        # Other devices may choose kernels by batch size: the batch starts full and, if asked for fp32, stays full.
         rows = ROWS if self.device.type == "cpu" else max(batch, 1)
         place: dict[str, Any] = {"size": self.grid, "device": self.device, "rows": rows}
+        if solver["method"] == "dopri5":
+            place["drop"] = rows if exact else ROWS
         draw = sampler_of(solver["method"])
-        solution = draw(self.velocity(), c.schedule, c.layout, seeds=seeds, labels=labels, **place, **solver)
-        # Convolutions are rounded by the batch's size: the decoder always sees ROWS.
-        z = torch.cat([solution.z, solution.z[-1:].expand(-len(seeds) % ROWS, -1, -1, -1)])
-        pixels = np.concatenate([self.pipe.decode(part) for part in torch.split(z, ROWS)])
+        with float32_to_the_bit(exact):
+            solution = draw(self.velocity(), c.schedule, c.layout, seeds=seeds, labels=labels, **place, **solver)
+            # Convolutions are rounded by the batch's size: the decoder always sees ROWS.
+            z = torch.cat([solution.z, solution.z[-1:].expand(-len(seeds) % ROWS, -1, -1, -1)])
+            pixels = np.concatenate([self.pipe.decode(part) for part in torch.split(z, ROWS)])
         return pixels[: len(seeds)], solution.nfe_per_sample.tolist()
 
 
@@ -187,17 +208,22 @@ def open_generator(
         about["guide"] = {}
         if guide != "null":
             weak, about["guide"], _ = _open(guide, where, schedule, other_schedule)
+    asked = settings.model_fields_set
     if isinstance(pipe, TextPipeline):
         weak = pipe.default_guide(settings.scale) if weak is None else weak
         settings = with_defaults(settings, pipe.checkpoint.sampling, weak is not None)
         settings = settings if weak is not None else settings.changed(scale=None)
+        settings = settings.changed(precision=choose_precision(settings.precision, where))
         prompts = pipe.settings_prompts(settings)
         return Generator(pipe, settings, weak, about if weak is None else {"guide": {}} | about, names, prompts)
     for name in ("prompts", "negative", "size"):
         if getattr(settings, name) is not None:
             raise InputError(f"{name} has no effect on a class-conditional model; use labels", argument=name)
     settings = with_defaults(settings, pipe.checkpoint.sampling, guide is not None)
-    settings = settings.changed(labels=tuple(pipe.check_labels(settings.labels)))
+    if not asked & SOLVING:
+        settings = with_recommended(settings, pipe.checkpoint.recommended, guide)
+    precision = choose_precision(settings.precision, where)
+    settings = settings.changed(labels=tuple(pipe.check_labels(settings.labels)), precision=precision)
     return Generator(pipe, settings, weak, about, names)
 
 
@@ -207,12 +233,23 @@ def with_defaults(settings: SampleSettings, defaults: SamplingDefaults | None, g
         return settings
     given, found = settings.model_fields_set, defaults.model_fields_set
     names = {"count"} | ({"scale", "interval"} if guided else set())
-    if not given & {"solver", "steps", "placement", "atol", "rtol"}:
+    if not given & SOLVING:
         names |= {"solver", "steps", "atol", "rtol", "shift"}
     elif settings.solver == defaults.solver == SEFI:
         names |= {"steps", "shift"}
     changes = {name: getattr(defaults, name) for name in (names & found) - given}
     return settings.changed(**{name: value for name, value in changes.items() if value is not None})
+
+
+def with_recommended(
+    settings: SampleSettings, recommended: Sequence[Recommendation], guide: str | None
+) -> SampleSettings:
+    """Use the solver that is recommended for this guidance, if there is one."""
+    one = find_recommended(recommended, guide, settings.scale, settings.interval)
+    if one is None:
+        return settings
+    placement = UNIFORM if one.grid is None else RECOMMENDED
+    return settings.changed(solver=one.solver, steps=one.steps, placement=placement, rtol=one.rtol, atol=None)
 
 
 def _open(

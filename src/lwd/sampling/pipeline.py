@@ -14,8 +14,11 @@ from torch import Tensor
 
 from lwd.assets import MODELS
 from lwd.checkpoints.directory import Checkpoint, load, locate, write_into
+from lwd.checkpoints.formats import Recommendation
 from lwd.checkpoints.published import PUBLISHED, PublishedNetwork
+from lwd.checkpoints.recommended import find_recommended
 from lwd.checkpoints.sefi import is_sefi
+from lwd.compute.devices import Autocast, choose_precision
 from lwd.errors import InputError, import_extra, nearest
 from lwd.guidance import AutoGuidance, ClassifierFree, Interval, Scale
 from lwd.io.files import atomic_directory, write_bytes
@@ -41,9 +44,14 @@ class Images:
 
 
 class LWDPipeline:
-    """A checkpoint and, optionally, the autoencoder that decodes its texture latents to pixels."""
+    """A checkpoint and, optionally, the autoencoder that decodes its texture latents to pixels.
 
-    def __init__(self, checkpoint: Checkpoint, autoencoder: TextureAutoencoder | None = None) -> None:
+    precision: bf16 (autocast), fp32, or auto: bf16 on a GPU, fp32 on a CPU.
+    """
+
+    def __init__(
+        self, checkpoint: Checkpoint, autoencoder: TextureAutoencoder | None = None, precision: str = "auto"
+    ) -> None:
         names = checkpoint.layout.names
         self.decoded = "texture" if "texture" in names else names[0]
         if autoencoder is not None:
@@ -53,7 +61,7 @@ class LWDPipeline:
                     f"the autoencoder has {autoencoder.channels} latent channels, but the group {texture.name!r} has "
                     f"{texture.channels}"
                 )
-        self.checkpoint, self.autoencoder = checkpoint, autoencoder
+        self.checkpoint, self.autoencoder, self.precision = checkpoint, autoencoder, precision
 
     @staticmethod
     def from_pretrained(
@@ -117,7 +125,7 @@ class LWDPipeline:
         self,
         class_labels: Sequence[int | str],
         seed: int | Sequence[int] = 0,
-        solver: str | Mapping[str, Any] = "dopri5",
+        solver: str | Mapping[str, Any] | None = None,
         guide: "LWDPipeline | Checkpoint | Velocity | str | None" = None,
         scale: Scale | None = None,
         interval: Interval | None = None,
@@ -127,20 +135,25 @@ class LWDPipeline:
 
         seed: of the first image, the others follow (seed, seed + 1, ...); or one seed per image.
         solver: a method's name, or its settings: {"method": "heun", "steps": 25}; with noise along the way:
-        {"method": "euler-maruyama", "steps": 250, "diffusion": "sigma"}.
+        {"method": "euler-maruyama", "steps": 250, "diffusion": "sigma"}. By default the one that `lwd bench sampler`
+        recommended for this guidance, or dopri5.
         guide: a weaker model (AutoGuidance) or "null" (classifier-free); needs a scale. size: of the latent grid.
         """
         labels = self.check_labels(class_labels)
+        if solver is None:
+            one = find_recommended(self.checkpoint.recommended, guide, scale, interval)
+            solver = "dopri5" if one is None else solver_of(one)
         settings = solver_options(solver)
         grid = self.checkpoint.config.grid if size is None else tuple(size)
+        device = next(self.checkpoint.velocity.parameters()).device
         solution = sampler_of(settings.get("method", "dopri5"))(
-            self.guided(guide, scale, interval),
+            self.guided(guide, scale, interval, choose_precision(self.precision, device)),
             self.checkpoint.schedule,
             self.checkpoint.layout,
             seeds=seeds_of(seed, len(labels)),
             labels=labels,
             size=grid,
-            device=self.device,
+            device=device,
             **settings,
         )
         latents = self.checkpoint.latents(solution.z)
@@ -171,12 +184,22 @@ class LWDPipeline:
         names = self.checkpoint.class_names
         return names[label] if label < len(names) else str(label)
 
-    def guided(self, guide: Any, scale: Scale | None, interval: Interval | None, null: Any = None) -> Velocity:
+    def guided(
+        self,
+        guide: Any,
+        scale: Scale | None,
+        interval: Interval | None,
+        precision: str = "fp32",
+        null: Any = None,
+    ) -> Velocity:
         """Return the velocity, guided by a weaker model or, with guide="null", by the model itself without a label.
 
-        null: the condition that stands for "without a label", if it is not the model's null label.
+        precision: with bf16 each network is computed under autocast; their combination is float32. null: the condition
+        that stands for "without a label", if it is not the model's null label.
         """
-        main, layout = self.checkpoint.velocity, self.checkpoint.layout
+        network, layout = self.checkpoint.velocity, self.checkpoint.layout
+        low = precision == "bf16"
+        main: Velocity = Autocast(network) if low else network
         if guide is None:
             if scale is not None or interval is not None:
                 raise InputError(
@@ -200,7 +223,7 @@ class LWDPipeline:
                     argument="guide",
                 )
             guide = guide.velocity
-        return AutoGuidance(main, guide, scale, layout, interval)
+        return AutoGuidance(main, Autocast(guide) if low else guide, scale, layout, interval)
 
     def check_guide(self, guide: Checkpoint) -> None:
         """Raise an error if the guide does not take the model's conditions."""
@@ -216,6 +239,12 @@ class LWDPipeline:
             raise InputError("the model has no autoencoder (vae/) to decode with; pass one", argument="decoder")
         pixels: Pixels = to_uint8(self.autoencoder.decode(self.checkpoint.latents(z)[self.decoded])).cpu().numpy()
         return pixels
+
+
+def solver_of(one: Recommendation) -> dict[str, Any]:
+    """A recommendation as settings of a solver."""
+    steps = {"grid": one.grid} if one.grid is not None else {"steps": one.steps, "rtol": one.rtol}
+    return {"method": one.solver} | {key: value for key, value in steps.items() if value is not None}
 
 
 def _as_int(value: Any) -> int | None:

@@ -9,7 +9,7 @@ from lwd.io.records import Record
 
 SEFI = "sefi"
 """The sampler of SeFi-Image's reference."""
-UNIFORM, SHIFT, OPTIMISED = "tau", "shift", "optimised"
+UNIFORM, SHIFT, OPTIMISED, RECOMMENDED = "tau", "shift", "optimised", "recommended"
 """Placements of steps beside the groups' names; a shift is written with its factor, shift:0.3."""
 Kind = Literal["png", "npz"]
 
@@ -49,6 +49,8 @@ class SampleSettings(Record):
     """Guidance scale, for all groups or by group; 1 = no guidance."""
     interval: tuple[float, float] | dict[str, tuple[float, float]] | None = None
     """Local times with guidance, for all groups or by group."""
+    precision: Literal["auto", "bf16", "fp32"] = "auto"
+    """Arithmetic of the networks: bf16 (autocast), fp32 (to the bit), or auto: bf16 on a GPU."""
     kinds: Annotated[tuple[Kind, ...], Field(min_length=1)] = ("png", "npz")
     """Files to write."""
     batch: Annotated[int, Field(ge=1)] = 64

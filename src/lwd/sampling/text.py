@@ -117,7 +117,7 @@ class TextPipeline(LWDPipeline):
         if self.free_text:
             self.free()
         solution = sampler_of(options.get("method", "dopri5"))(
-            self.guided(guide, scale, guidance.get("interval"), None if null is None else null.to(self.device)),
+            self.guided(guide, scale, guidance.get("interval"), null=None if null is None else null.to(self.device)),
             self.checkpoint.schedule,
             self.checkpoint.layout,
             seeds=seeds_of(seed, len(prompts)),

@@ -17,7 +17,15 @@ from lwd.surfaces.band import Band
 from lwd.surfaces.curvature import predicted_error
 from lwd.surfaces.integral import path_terms
 from lwd.surfaces.settings import MeasureSettings
-from lwd.surfaces.table import LEAST, GridSurfaces, SurfaceTable, at_point, grid_points, split_samples
+from lwd.surfaces.table import (
+    LEAST,
+    GridSurfaces,
+    SurfaceTable,
+    TableOptions,
+    at_point,
+    grid_points,
+    split_samples,
+)
 
 REACH = 0.5
 """Offsets up to this far from the trained one are tried for the estimate of a band."""
@@ -68,7 +76,7 @@ def tabulate_band(
     means, errors = torch.zeros(2, len(points), 2, n, dtype=torch.float64)
     grams = torch.zeros(len(points), n, 1 + n, 1 + n, dtype=torch.float64)
     for i in inside.nonzero().flatten().tolist():
-        means[i], errors[i], grams[i] = at_point(velocity, batches, layout, points[i], True, progress)
+        means[i], errors[i], grams[i] = at_point(velocity, batches, layout, points[i], True, TableOptions(progress))
     values = (means[:, 0], means[:, 1], errors[:, 0], errors[:, 1])
     return SurfaceTable(layout, points, *values, len(samples.data), axis, grams, band)
 

@@ -100,13 +100,14 @@ def tabulate(
     layout: Layout,
     points: int = 13,
     bends: bool = True,
-    progress: Callable[[int], object] | None = None,
+    options: "TableOptions | None" = None,
 ) -> SurfaceTable:
     """Estimate the surfaces of a denoiser, with the same data and noise at every point.
 
     data: (m, c, ...) latents that the denoiser was not trained on, or a fresh draw; labels: (m,).
     points: grid points along each axis for two groups; 32 * points scattered points for three or more.
     """
+    options = options or TableOptions()
     if len(data) < LEAST:
         raise InputError(f"surfaces need at least {LEAST} samples, got {len(data)}")
     axis = torch.linspace(0, 1, points, dtype=torch.float64) if len(layout) <= 2 else None
@@ -114,8 +115,10 @@ def tabulate(
     generator = torch.Generator().manual_seed(0)
     noise = torch.randn(data.shape, generator=generator, dtype=data.dtype).to(data.device)
     samples = split_samples(data, noise, labels)
-    rows = [at_point(velocity, samples, layout, place, bends, progress) for place in places]
-    means, errors, grams = (torch.stack(part) for part in zip(*rows, strict=True))
+    rank, world = options.share
+    rows = [at_point(velocity, samples, layout, place, bends, options) for place in places[rank::world]]
+    found = [torch.stack(part) for part in zip(*rows, strict=True)] if rows else []
+    means, errors, grams = _merged(found, len(places), len(layout), bends, options)
     return SurfaceTable(
         layout, places, means[:, 0], means[:, 1], errors[:, 0], errors[:, 1], len(data), axis, grams if bends else None
     )
@@ -127,29 +130,67 @@ def split_samples(data: Tensor, noise: Tensor, labels: Any, batch: int = BATCH) 
     return [(data[part], noise[part], labels[part]) for part in rows]
 
 
+@dataclass(frozen=True)
+class TableOptions:
+    """Who computes a table, and how."""
+
+    progress: Callable[[int], object] | None = None
+    """Called with the number of samples that were just evaluated."""
+    share: tuple[int, int] = (0, 1)
+    """This process's rank and the number of processes; each takes every n-th point."""
+    total: Callable[[Tensor], Tensor] | None = None
+    """The sum of a tensor over all processes; needed with several."""
+    fast: Velocity | None = None
+    """The denoiser in lower precision, for losses and energies. Differences of velocities, which it would drown in
+    rounding, then come from the first BATCH samples only."""
+
+
+def _merged(
+    found: Sequence[Tensor], points: int, groups: int, bends: bool, options: TableOptions
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The rows of all processes, in the order of the points: the sum of what each has, with zeros elsewhere."""
+    rank, world = options.share
+    if world == 1:
+        return found[0], found[1], found[2]
+    shapes = [(2, groups), (2, groups), (groups, 1 + groups, 1 + groups) if bends else (0,)]
+    merged = []
+    for i, shape in enumerate(shapes):
+        everything = torch.zeros(points, *shape, dtype=torch.float64)
+        if found:
+            everything[rank::world] = found[i].double()
+        assert options.total is not None
+        merged.append(options.total(everything) if everything.numel() else everything)
+    return merged[0], merged[1], merged[2]
+
+
 def at_point(
     velocity: Velocity,
     samples: Sequence[tuple[Tensor, Tensor, Any]],
     layout: Layout,
     place: Tensor,
     bends: bool,
-    progress: Callable[[int], object] | None,
+    options: TableOptions,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Means and standard errors of l and n, (2, n) each, and the Gram matrices (n, 1 + n, 1 + n)."""
-    rows, grams = [], []
+    rows: list[Tensor] = []
+    grams: list[Tensor] = []
+    count = 0
+    first = options.fast or velocity
     for x, e, label in samples:
         times = place.expand(len(x), -1).to(x.device)
         z, target = interpolate(x, e, times, layout)
-        v = velocity(z, times, label).to(z.dtype)
+        v = first(z, times, label).to(z.dtype)
         rows.append(torch.stack([layout.means((v - target).square()), layout.means(v.square())], 1).double().cpu())
-        if bends:
+        if bends and (options.fast is None or not grams):
+            v = v if options.fast is None else velocity(z, times, label).to(z.dtype)
+            count += len(x)
             changes = [v, *(_change(velocity, z, v, times, label, layout, g) for g in range(len(layout)))]
             pairs = [torch.stack([layout.means(a * b).double().sum(0) for b in changes], -1) for a in changes]
             grams.append(torch.stack(pairs, 1).cpu())  # (n, 1 + n, 1 + n)
-        if progress is not None:
-            progress(len(x))
+        if options.progress is not None:
+            options.progress(len(x))
     values = torch.cat(rows)
-    gram = torch.stack(grams).sum(0) / len(values) if grams else torch.zeros(0)
+    gram = torch.stack(grams).sum(0) / count if grams else torch.zeros(0)
     return values.mean(0), values.std(0) / len(values) ** 0.5, gram
 
 

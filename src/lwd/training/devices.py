@@ -138,6 +138,11 @@ class Devices:
         """Return the mean over processes (equal on all of them, bit for bit)."""
         return value if self.world == 1 else self.accelerator.reduce(value, "mean")
 
+    def total(self, value: Tensor) -> Tensor:
+        """Return the sum over processes, on the CPU; they may arrive at different times."""
+        self.wait()
+        return value if self.world == 1 else self.accelerator.reduce(value.to(self.device), "sum").cpu()
+
     def largest(self, values: Sequence[float]) -> list[float]:
         """Return the largest of each number over all processes; it does not involve the device."""
         if self.world == 1:

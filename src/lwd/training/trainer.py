@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
 from math import cos, pi
@@ -16,8 +15,9 @@ from lwd.compute.order import mix
 from lwd.errors import InputError
 from lwd.io.files import check_writable, write_json
 from lwd.io.locks import alone
+from lwd.latents.ahead import Ahead
 from lwd.latents.base import Latents
-from lwd.latents.reader import Batch
+from lwd.latents.reader import Batch, StoredBatch
 from lwd.models.lightningdit import LightningDiT
 from lwd.models.operations import forward_operations
 from lwd.objective import Losses
@@ -39,6 +39,9 @@ from lwd.training.shards import staged
 from lwd.training.task import RunOptions, Task, prepare
 from lwd.training.watch import Watch
 from lwd.version import __version__
+
+AHEAD = 4
+"""Steps whose batches are read in advance."""
 
 
 @dataclass(frozen=True)
@@ -88,8 +91,7 @@ class Trainer:
         self.journal = Journal(self.out, self.devices, config.to_dict(), self.options.wandb)
         self.averages = Averages()
         self.last_line: dict[str, float] = {}
-        self._ahead: tuple[tuple[int, int], Future[list[Batch]]] | None = None
-        self._reader = ThreadPoolExecutor(1)
+        self._ahead = Ahead(self._gather)
 
     def _prepare_folder(self, network: nn.Module) -> None:
         size = sum(p.numel() * p.element_size() for p in network.parameters())
@@ -113,7 +115,7 @@ class Trainer:
                 if self._look_up(stop):
                     break
             self._finish_save()  # another signal must not end it
-        self._reader.shutdown(cancel_futures=True)
+        self._ahead.close()
         self.journal.close()
         return Outcome(self.step, self.step >= self.config.run.steps, self.skipped)
 
@@ -200,22 +202,21 @@ class Trainer:
         return draw(key, shape, rows, run.tau, run.label_drop, self.devices.device, groups)
 
     def _fetch(self) -> list[Batch]:
-        """Return the batches of this step, and read those of the next step in the background."""
-        now, following = (self.rollbacks, self.step), (self.rollbacks, self.step + 1)
-        if self.devices.device.type == "cpu":  # a second thread would compete for the same cores
-            return self._gather(*now)
-        if self._ahead is None or self._ahead[0] != now:
-            self._ahead = (now, self._reader.submit(self._gather, *now))
-        batches = self._ahead[1].result()
-        self._ahead = (following, self._reader.submit(self._gather, *following))
-        return batches
+        """Return the batches of this step, on the device; on a GPU those of the next steps are read meanwhile."""
+        now = (self.rollbacks, self.step)
+        if self.devices.device.type == "cpu":  # more threads would compete for the same cores
+            return [batch.to(self.devices.device) for batch in self._gather(now)]
+        following = [(self.rollbacks, self.step + k) for k in range(1, AHEAD + 1)]
+        return [batch.to(self.devices.device) for batch in self._ahead.get(now, following)]
 
-    def _gather(self, attempt: int, step: int) -> list[Batch]:
-        run, world = self.config.run, self.devices.world
+    def _gather(self, key: tuple[int, int]) -> Sequence[Batch | StoredBatch]:
+        (attempt, step), run, world = key, self.config.run, self.devices.world
         seed = run.seed if not attempt else mix(run.seed, attempt) % 2**32
         flip = run.flip and self.data.mirrored
         ranks = (part * world + self.devices.rank for part in range(self.parts))
-        return [self.data.batch(step, run.batch, seed, rank, self.parts * world, flip) for rank in ranks]
+        cpu = self.devices.device.type == "cpu"
+        read = self.data.batch if cpu else getattr(self.data, "stored", self.data.batch)
+        return [read(step, run.batch, seed, rank, self.parts * world, flip) for rank in ranks]
 
     def _set_rate(self) -> None:
         o, step = self.config.optimizer, self.step
