@@ -124,9 +124,9 @@ def tabulate(
     )
 
 
-def split_samples(data: Tensor, noise: Tensor, labels: Any, batch: int = BATCH) -> list[tuple[Tensor, Tensor, Any]]:
-    """Cut data, noise and conditions into batches."""
-    rows = torch.split(torch.arange(len(data)), batch)
+def split_samples(data: Tensor, noise: Tensor, labels: Any, batch: int = 0) -> list[tuple[Tensor, Tensor, Any]]:
+    """Cut data, noise and conditions into batches (0: of BATCH samples)."""
+    rows = torch.split(torch.arange(len(data)), batch or BATCH)
     return [(data[part], noise[part], labels[part]) for part in rows]
 
 
