@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import lwd
-from commands import few_fashion, few_semantic
 from lwd.io.files import read_json, write_json
 from lwd.io.tensors import read_safetensors, write_safetensors
 from lwd.reproduce.formats import ReproductionFile, TableFile
@@ -16,6 +15,7 @@ from lwd.reproduce.run import describe_plan, reproduce
 from lwd.reproduce.settings import ReproduceSettings
 from messages import says
 from reproduce.small import SMALL
+from stand_ins import few_fashion, few_semantic
 
 ONE = SMALL.changed(
     models=(SMALL.models[1].changed(steps=(2,)),), guided=(), baseline="learned", latents=SMALL.latents[:1]
