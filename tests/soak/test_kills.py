@@ -42,7 +42,7 @@ def forgetful() -> int:
     return 0
 
 
-def rounds(function, tmp_path, count=25):
+def rounds(function, tmp_path, count=6):
     killer, tally = Killer(Job("job", function), tmp_path / "scratch", 0), Tally()
     for number in range(count):
         killer.round(number, tally)
@@ -52,7 +52,7 @@ def rounds(function, tmp_path, count=25):
 def test_a_careful_command_survives_every_kill(tmp_path):
     """Oracle: the undisturbed run."""
     tally = rounds(careful, tmp_path)
-    assert tally.kills > 10
+    assert tally.kills > 2
     assert (tally.lost, tally.different) == (0, [])
 
 
