@@ -42,17 +42,18 @@ def forgetful() -> int:
     return 0
 
 
-def rounds(function, tmp_path, count=25):
+def rounds(function, tmp_path, count=6):
     killer, tally = Killer(Job("job", function), tmp_path / "scratch", 0), Tally()
     for number in range(count):
         killer.round(number, tally)
     return tally
 
 
+@pytest.mark.slow
 def test_a_careful_command_survives_every_kill(tmp_path):
     """Oracle: the undisturbed run."""
     tally = rounds(careful, tmp_path)
-    assert tally.kills > 10
+    assert tally.kills > 2
     assert (tally.lost, tally.different) == (0, [])
 
 
@@ -61,6 +62,7 @@ def test_a_careless_command_is_caught(tmp_path):
     assert rounds(careless, tmp_path).different
 
 
+@pytest.mark.slow
 def test_lost_parts_are_counted(tmp_path):
     """Oracle: a command that removes what was finished."""
     assert rounds(forgetful, tmp_path).lost > 0
