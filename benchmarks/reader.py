@@ -28,7 +28,8 @@ from torch import Tensor
 import lwd
 from lwd.compute.order import coin, order
 from lwd.latents.ahead import Ahead
-from lwd.latents.reader import LatentReader, StoredBatch
+from lwd.latents.batch import StoredBatch
+from lwd.latents.reader import LatentReader
 from lwd.latents.shards import write_manifest, write_shard
 
 LAYOUT = lwd.Layout.of(texture=32, semantic=16)

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 import lwd
-from lwd.latents.reader import Batch
+from lwd.latents.batch import Batch
 from lwd.training.config import load_config, with_changes
 from lwd.training.devices import Devices
 from lwd.training.journal import read_metrics

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import torch
 
 from audits import Copies, Kinds, collectives
-from lwd.latents.reader import Batch
+from lwd.latents.batch import Batch
 from lwd.models import layers
 from lwd.training import train as stage
 from lwd.training.devices import Devices

@@ -82,10 +82,9 @@ def evaluate(
         bar = progress(SCORING, 1) if progress is not None else None
         found = Reference.of(theirs, given, other.name)
         scores = score(ours, found, reason, settings.shuffle, where, bar)
-    judge = networks[-1].identity if settings.encoder else ""
-    shared = made_by(judge, about.get("encoders", {}))
-    warnings = [*scores.warnings, *([DEPENDENT.format(settings.encoder, ", ".join(shared))] if shared else [])]
-    scores = replace(scores, warnings=warnings, encoder=settings.encoder)
+    shared = made_by(networks[-1].identity if settings.encoder else "", about.get("encoders", {}))
+    warned = [DEPENDENT.format(settings.encoder, ", ".join(shared))] if shared else []
+    scores = replace(scores, warnings=[*scores.warnings, *warned], encoder=settings.encoder)
     if path is not None:
         record = EvaluationFile(
             **as_fields(scores),

@@ -9,6 +9,9 @@ K = TypeVar("K", bound=Hashable)
 THREADS = 4
 """Batches that are read at the same time: one thread waits for the disk or the network most of the time."""
 
+AHEAD = 4
+"""Steps whose batches are read in advance."""
+
 
 class Ahead(Generic[K, T]):
     """Results of `load(key)`, computed by threads before they are asked for."""

@@ -15,8 +15,9 @@ from torch import Tensor
 from lwd.errors import InputError
 from lwd.images.sources import ImageSource, Pixels, center_crop, leave_out, source_digest
 from lwd.io.files import read_json
+from lwd.latents.batch import Batch, StoredBatch
 from lwd.latents.encode import PARTS
-from lwd.latents.reader import Batch, LatentReader, StoredBatch
+from lwd.latents.reader import LatentReader
 from lwd.latents.shards import read_manifest
 from lwd.representations.encoders import SemanticEncoder, move, resize_map
 from lwd.representations.texture import from_uint8

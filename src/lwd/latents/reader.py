@@ -3,7 +3,6 @@
 import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
 from pathlib import Path
@@ -16,6 +15,7 @@ from torch import Tensor
 from lwd.compute.order import coin, order
 from lwd.errors import InputError
 from lwd.groups import Group, Layout
+from lwd.latents.batch import Batch, Scale, StoredBatch
 from lwd.latents.files import OpenFiles, read_at_random, waits, will_need
 from lwd.latents.formats import CaptionsFile, Manifest
 from lwd.latents.shards import (
@@ -36,54 +36,6 @@ CHUNK = 32  # rows copied and normalised at a time: few enough to stay in the CP
 MAX_SEED = 2**63 - 1
 HINTS = 16
 """Batches whose rows are announced to the system after one that had to wait for the disk."""
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Normalised latents (b, c, h, w) float32, labels (b,), image numbers (b,), and alignment targets."""
-
-    latents: Tensor
-    labels: Tensor
-    index: Tensor
-    features: Tensor | None = None
-
-    def to(self, device: torch.device | str) -> "Batch":
-        """The batch on a device; copies from pinned memory do not wait."""
-        latents, labels = (x.to(device, non_blocking=True) for x in (self.latents, self.labels))
-        features = None if self.features is None else self.features.to(device, non_blocking=True)
-        return Batch(latents, labels, self.index, features)
-
-
-@dataclass(frozen=True)
-class StoredBatch:
-    """A batch as it is stored: latents (b, c, h, w) of each group and features in their own dtype."""
-
-    parts: Sequence[Tensor]
-    labels: Tensor
-    index: Tensor
-    features: Tensor | None
-    scale: "Scale"
-
-    def to(self, device: torch.device | str) -> Batch:
-        """Convert and normalise on a device; the same bits as from `LatentReader.batch`."""
-        latents = torch.cat([part.to(device, non_blocking=True).float() for part in self.parts], dim=1)
-        factor, shift = self.scale.on(torch.device(device))
-        features = None if self.features is None else self.features.to(device, non_blocking=True).float()
-        labels = self.labels.to(device, non_blocking=True)
-        return Batch(latents.mul_(factor).add_(shift), labels, self.index, features)
-
-
-class Scale:
-    """Factor and shift of every channel, (c, 1, 1), copied to each device once."""
-
-    def __init__(self, factor: Tensor, shift: Tensor) -> None:
-        self._on = {torch.device("cpu"): (factor, shift)}
-
-    def on(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        if device not in self._on:
-            factor, shift = self._on[torch.device("cpu")]
-            self._on[device] = factor.to(device), shift.to(device)
-        return self._on[device]
 
 
 class LatentReader:

@@ -15,9 +15,9 @@ from lwd.compute.order import mix
 from lwd.errors import InputError
 from lwd.io.files import check_writable, write_json
 from lwd.io.locks import alone
-from lwd.latents.ahead import Ahead
+from lwd.latents.ahead import AHEAD, Ahead
 from lwd.latents.base import Latents
-from lwd.latents.reader import Batch, StoredBatch
+from lwd.latents.batch import Batch, StoredBatch
 from lwd.models.lightningdit import LightningDiT
 from lwd.models.operations import forward_operations
 from lwd.objective import Losses
@@ -39,9 +39,6 @@ from lwd.training.shards import staged
 from lwd.training.task import RunOptions, Task, prepare
 from lwd.training.watch import Watch
 from lwd.version import __version__
-
-AHEAD = 4
-"""Steps whose batches are read in advance."""
 
 
 @dataclass(frozen=True)
