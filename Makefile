@@ -4,16 +4,21 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 OUT    ?= runs/demo
+SOAK   ?= runs/soak
 # A test file runs in one process, with one thread: two processes fill two cores.
 TESTS  := $(BIN)/python -m pytest -n 2 --dist loadfile
 
-.PHONY: demo test test-all lint bench clean help
+.PHONY: demo test test-all test-gpu lint bench soak soak-quick audit clean help
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo      from the embedded images to a report in about five minutes ($(OUT)/report.html)"
 	@echo "make test      lint and the fast tests"
 	@echo "make test-all  lint, all tests (the report's in chromium, if there is one), all benchmarks at their kept sizes"
+	@echo "make test-gpu  50 steps of lwd-xl on this machine's GPU, a resumption and samples, beside what lwd plan says"
+	@echo "make soak      hours of hostile files, kills and faults, as a table (resumable; $(SOAK)/state.json)"
+	@echo "make soak-quick  the same in about ten minutes; part of make test-all"
+	@echo "make audit     known vulnerabilities of the installed packages (pip-audit); part of make test-all"
 	@echo "make lint      ruff and mypy"
 	@echo "make bench     the scripts in benchmarks/"
 	@echo "make clean     remove .venv and caches"
@@ -26,7 +31,13 @@ test: lint
 
 test-all: lint $(VENV)/.ready-browser
 	$(TESTS)
+	$(MAKE) audit
+	$(MAKE) soak-quick
 	$(MAKE) bench
+
+# CUDA builds of torch: make test-gpu after installing one into .venv, if pip chose another.
+test-gpu: $(VENV)/.ready-dev
+	$(BIN)/python -m pytest -s tests/gpu
 
 lint: $(VENV)/.ready-dev
 	$(BIN)/ruff check .
@@ -35,6 +46,17 @@ lint: $(VENV)/.ready-dev
 
 bench: $(VENV)/.ready-dev
 	@for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script --json || exit 1; done
+
+# Forked processes with one thread each.
+soak: $(VENV)/.ready-dev
+	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m soak --out $(SOAK)
+
+soak-quick: $(VENV)/.ready-dev
+	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m soak --out $(SOAK)-quick --quick
+
+audit: $(VENV)/.ready-dev
+	@$(PIP) install pip-audit || true
+	$(BIN)/python tools/audit.py
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis

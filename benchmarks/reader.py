@@ -4,13 +4,20 @@
 
 Random shards of the published shape: 32 + 16 channels on 16x16, with mirrored copies; once in shards of 1,000 items,
 once in shards of 10. Both read the same items in the same order into normalised float32 batches.
+
+The cold rows drop the files from the page cache first and count what comes from the disk (/proc/self/io), as a multiple
+of the bytes that the batches need: for the reader (`batch`, memory maps), for what training on a GPU uses (`stored`,
+four batches in advance), and for the baseline.
 """
 
 import argparse
+import gc
 import json
+import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +27,8 @@ from torch import Tensor
 
 import lwd
 from lwd.compute.order import coin, order
+from lwd.latents.ahead import Ahead
+from lwd.latents.batch import StoredBatch
 from lwd.latents.reader import LatentReader
 from lwd.latents.shards import write_manifest, write_shard
 
@@ -32,11 +41,11 @@ def write(directory: Path, items: int, per_shard: int) -> None:
     """Write shards of random latents with a manifest."""
     lines = []
     for start in range(0, items, per_shard):
-        count = min(per_shard, items - start)
-        tensors = {"labels": torch.randint(0, 1000, (count,))}
+        rows = min(per_shard, items - start)
+        tensors = {"labels": torch.randint(0, 1000, (rows,))}
         for key, channels in (("latents", 32), ("latents_sv", 16)):
             for suffix in ("", "_flip"):
-                tensors[key + suffix] = torch.randn(count, channels, 16, 16)
+                tensors[key + suffix] = torch.randn(rows, channels, 16, 16)
         lines.append(write_shard(directory / f"{start:06}.safetensors", tensors))
     ones = {"texture": torch.ones(32), "semantic": torch.ones(16)}
     write_manifest(directory, LAYOUT, 1000, lines, lwd.Statistics(ones, ones))
@@ -61,12 +70,12 @@ def opened_per_item(reader: LatentReader, batch: int, seed: int) -> Iterator[Ten
         step += 1
 
 
-def rate(batches: Iterator[Tensor], count: int) -> float:
-    """Return items per second over `count` batches."""
+def rate(batches: Iterator[Tensor], steps: int) -> float:
+    """Return items per second over so many batches."""
     start = time.perf_counter()
-    for _ in range(count):
+    for _ in range(steps):
         next(batches)
-    return count * BATCH / (time.perf_counter() - start)
+    return steps * BATCH / (time.perf_counter() - start)
 
 
 def ratios(items: int, per_shard: int) -> list[float]:
@@ -85,6 +94,51 @@ def ratios(items: int, per_shard: int) -> list[float]:
     return sorted(fast / slow for fast, slow in rounds)
 
 
+def drop(directory: Path) -> None:
+    """Drop the pages of all files from the page cache."""
+    for path in directory.iterdir():
+        handle = os.open(path, os.O_RDONLY)
+        os.fsync(handle)
+        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(handle)
+
+
+def read_bytes() -> int:
+    """Bytes that this process has had read from the disk."""
+    lines = Path("/proc/self/io").read_text().splitlines()
+    return int(dict(line.split(": ") for line in lines)["read_bytes"])
+
+
+def ahead(reader: LatentReader) -> Iterator[Tensor]:
+    """Batches as training on a GPU reads them."""
+    batches: Ahead[int, StoredBatch] = Ahead(lambda step: reader.stored(step, BATCH, 0))
+    for step in count():
+        yield batches.get(step, range(step + 1, step + 5)).to("cpu").latents
+
+
+def cold(items: int, per_shard: int, steps: int = 4) -> dict[str, tuple[float, float]]:
+    """Bytes from the disk over useful bytes, and useful megabytes per second, by way of reading."""
+    useful, found = steps * BATCH * LAYOUT.channels * 256 * 4, {}
+    with tempfile.TemporaryDirectory() as directory:
+        write(Path(directory), items, per_shard)
+        ways: dict[str, Callable[[LatentReader], Iterator[Tensor]]] = {
+            "reader": lambda reader: (batch.latents for batch in reader.batches(BATCH, seed=0)),
+            "reader, four batches in advance": ahead,
+            "opened per item": lambda reader: opened_per_item(reader, BATCH, seed=0),
+        }
+        for name, way in ways.items():
+            reader = LatentReader(directory)
+            drop(Path(directory))
+            before, start = read_bytes(), time.perf_counter()
+            batches = way(reader)
+            for _ in range(steps):
+                next(batches)
+            found[name] = ((read_bytes() - before) / useful, useful / 1e6 / (time.perf_counter() - start))
+            del batches, reader  # pages that are mapped cannot be dropped
+            gc.collect()
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print the ratios as one JSON object on the last line")
@@ -96,6 +150,9 @@ def main() -> None:
         print(f"ratio: {found[3]:.1f} (median of 7 alternating rounds, {found[0]:.1f} to {found[-1]:.1f})")
         name = "reader over opened per item" + (f", shards of {per_shard}" if per_shard != SHARDS_OF[0] else "")
         medians[name] = round(found[3], 2)
+    for name, (factor, speed) in cold(arguments.items, SHARDS_OF[0]).items():
+        print(f"cold, {name}: {factor:.2f} bytes from the disk for each useful byte, {speed:.0f} MB/s")
+        medians[f"cold bytes over useful bytes, {name}"] = round(factor, 3)
     if arguments.json:
         print(json.dumps(medians))
 

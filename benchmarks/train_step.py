@@ -4,7 +4,8 @@
 
 `bare` is the same network on a preloaded batch: velocity, mean squared error, backward. `step` is Trainer.advance:
 reading, noise, schedule, objective, backward, checks, AdamW, EMA. Both alternate in one process; the overhead is
-median step / median bare - 1. `probe` is the same step with a learned schedule, as a multiple of Stage II's.
+median step / median bare - 1. `probe` is the same step with a learned schedule, `compiled` the same step with compiled
+blocks, as multiples of Stage II's.
 """
 
 import argparse
@@ -48,11 +49,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def build(name: str, out: str, probe: bool) -> Trainer:
+def build(name: str, out: str, probe: bool, compiled: bool = False) -> Trainer:
     """Build a trainer on random latents, with the network of a preset."""
     s = SETTINGS[name]
+    network = s["network"] | {"compile": compiled}
     run = {"batch": s["batch"], "steps": 10**6, "save_every": 10**9, "label_drop": 0.1}
-    config: Config = config_from_dict({"network": s["network"], "run": run, "objective": {"cosine": 1.0}})
+    config: Config = config_from_dict({"network": network, "run": run, "objective": {"cosine": 1.0}})
     layout, side = s["layout"], s["side"]
     latents = torch.randn(4 * s["batch"], layout.channels, side, side)
     data = MemoryReader(latents, torch.arange(len(latents)) % 10, layout)
@@ -96,17 +98,18 @@ def parts(trainer: Trainer) -> dict[str, float]:
 
 
 def measure(name: str, rounds: int) -> dict[str, float]:
-    """Measure overhead, share of each part, factor of the probe and peak memory of one network."""
-    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
-        trainer, prober = build(name, one, False), build(name, two, True)
-        for warm in (trainer, prober):
+    """Measure overhead, share of each part, factors of probe and compilation, and peak memory of one network."""
+    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two, tempfile.TemporaryDirectory() as c:
+        trainer, prober, fast = build(name, one, False), build(name, two, True), build(name, c, False, True)
+        for warm in (trainer, prober, fast):
             bare(warm)
             warm.advance()
-        alone, step, probing, split = [], [], [], []
+        alone, step, probing, compiled, split = [], [], [], [], []
         for _ in range(rounds * SETTINGS[name]["inner"]):
             alone.append(bare(trainer))
             step.append(timed(trainer.advance)[0])
             probing.append(timed(prober.advance)[0])
+            compiled.append(timed(fast.advance)[0])
             split.append(parts(trainer))
     medians = {key: median(part[key] for part in split) for key in split[0]}
     total, overhead, factor = sum(medians.values()), median(step) / median(alone) - 1, median(probing) / median(step)
@@ -116,10 +119,11 @@ def measure(name: str, rounds: int) -> dict[str, float]:
     print(
         f"{name}: overhead beyond forward + backward {100 * overhead:.1f}% (medians of {len(step)} alternating steps)"
     )
-    print(
-        f"{name}: a probe's step is {factor:.2f} of a training step; peak memory so far {memory:.2f} GiB, two trainers"
-    )
-    return {f"{name} overhead": round(overhead, 3), f"{name} probe over train": round(factor, 3)}
+    gain = median(compiled) / median(step)
+    print(f"{name}: a probe's step is {factor:.2f} of a training step, a compiled step {gain:.2f}")
+    print(f"{name}: peak memory so far {memory:.2f} GiB, three trainers")
+    ratios = {"overhead": overhead, "probe over train": factor, "compiled over eager": gain}
+    return {f"{name} {key}": round(value, 3) for key, value in ratios.items()}
 
 
 def main() -> None:

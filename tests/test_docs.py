@@ -9,6 +9,7 @@ import pytest
 import lwd
 from lwd.representations.ldm import autoencoder_from_ldm
 from reference import busy_network, ldm, small_config
+from sefi import write_autoencoder, write_model, write_text_encoder
 
 ROOT = Path(__file__).parents[1]
 PAPER = ROOT.parents[0] / "shared" / "paper"
@@ -29,7 +30,6 @@ def models(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.usefixtures("models")
 @pytest.mark.parametrize(
     "page",
     [
@@ -38,7 +38,10 @@ def models(tmp_path, monkeypatch):
         if "```python" in page.read_text()
     ],
 )
-def test_examples_run(page):
+def test_examples_run(page, models, monkeypatch):
+    if page.name == "sefi.md":
+        monkeypatch.setenv("LWD_CACHE", str(models / "cache"))
+        write_text_encoder(write_autoencoder(write_model(models / "SeFi-Image" / "SeFi-Image-1B-Base")))
     names: dict[str, object] = {}
     for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
         exec(compile(block, str(page), "exec"), names)

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
 import lwd
 from lwd.checkpoints.formats import ModelFile
@@ -24,6 +25,7 @@ from lwd.surfaces.formats import LambdaPathFile, SurfacesFile
 from lwd.training.config import config_from_dict, with_changes
 from lwd.training.formats import RunFile, TrainingState
 from lwd.training.train import train
+from lwd.training.trainer import Trainer
 from train_data import cpu
 
 EARLIER = Path(__file__).parent / "fixtures" / "earlier"
@@ -97,6 +99,30 @@ def test_runs_continue(name, stage, tmp_path):
     assert all(0 < (new[key] - old[key]).abs().max() < 0.1 for key in old if "blocks.0.attn.qkv" in key)
     lines = [json.loads(line)["step"] for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     assert lines == [1, 2, 3, 4, 5, 6]
+
+
+def test_training_tensors_are_restored_to_the_bit(tmp_path, monkeypatch):
+    """Oracle: the file itself, which one process wrote as one file: weights, moments, averages and updates."""
+    shutil.copytree(EARLIER / "run", tmp_path / "run")
+    seen = {}
+
+    def look(trainer):
+        for name, weight, average in zip(trainer.names, trainer.weights, trainer.ema.shadow, strict=True):
+            entry = trainer.optimizer.state[weight]
+            seen[f"weights.{name}"], seen[f"average.{name}"] = weight.detach(), average
+            seen.update({f"{key}.{name}": entry[key] for key in ("exp_avg", "exp_avg_sq")})
+            assert entry["step"] == 4
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Trainer, "advance", look)
+    config = config_from_dict(RunFile.parse(json.loads((EARLIER / "run/run.json").read_text())).config)
+    with pytest.raises(KeyboardInterrupt):
+        train(with_changes(config, run={"steps": 6}), EARLIER / "latents", tmp_path / "run", cpu())
+    folder = EARLIER / "run/checkpoints/00000004"
+    kept = read_safetensors(folder / "training.safetensors")
+    kept |= {f"average.{name}": tensor for name, tensor in read_safetensors(folder / "model.safetensors").items()}
+    assert seen.keys() == kept.keys()
+    assert all(torch.equal(seen[name], kept[name]) for name in kept)
 
 
 def test_models_sample_and_finished_sets_are_recognised(tmp_path):

@@ -1,5 +1,8 @@
 """The model that ships with lwd: good pictures, offline, small."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -74,3 +77,38 @@ def test_shipped_models_refuse_another_schedule(name):
     """Oracle: they were trained under one curve."""
     with pytest.raises(lwd.InputError, match=says("schedule")):
         lwd.load(MODELS[name]).under(lwd.Synchronous())
+
+
+def test_recommended_solvers_ship_with_it():
+    """Oracle: grids from 0 to 1, at most a quarter of the 92 evaluations that torchdiffeq takes (sampler.md)."""
+    found = lwd.load(MODELS["fashion"]).recommended
+    assert {(one.guide, one.scale) for one in found} == {("", None), ("weak", 1.5)}
+    for one in found:
+        assert one.grid[0] == 0
+        assert one.grid[-1] == 1
+        assert len(one.grid) == one.steps + 1
+        assert one.nfe <= 92 / 4
+        assert one.error <= one.tolerance
+
+
+@pytest.mark.slow
+def test_the_recommended_solver_is_as_accurate_on_other_samples():
+    """Oracle: dopri5 at rtol 1e-6, on seeds that neither the search nor the choice has seen."""
+    pipe, weak = (lwd.LWDPipeline.from_pretrained(name) for name in ("fashion", "fashion-weak"))
+    labels, seed = [i % 10 for i in range(20)], 77_000
+    for guidance in ({}, {"guide": weak, "scale": 1.5}):
+        own = pipe(labels, seed, **guidance).solution
+        truth = pipe(labels, seed, solver={"method": "dopri5", "rtol": 1e-6, "atol": 1e-8}, **guidance).solution
+        error = float((own.z - truth.z).square().mean().sqrt() / truth.z.std())
+        assert own.nfe <= 92 / 4
+        assert error < 0.01
+
+
+@pytest.mark.slow
+def test_sampling_imports_neither_dynamo_nor_matplotlib(tmp_path):
+    """Oracle: the modules of a fresh process; together they take longer than the samples."""
+    command = ["sample", "--model", "fashion", "--guide", "fashion-weak", "--scale", "1.5", "--count", "8"]
+    script = f"import sys; from lwd.cli import main; main({[*command, '--out', str(tmp_path / 'x.png')]}); "
+    script += "print([name for name in ('torch._dynamo', 'matplotlib', 'sympy') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"

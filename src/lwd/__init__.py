@@ -3,6 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+import lwd.compute.spin  # noqa: F401 - before torch is loaded
 from lwd.version import __version__
 
 if TYPE_CHECKING:
@@ -20,15 +21,19 @@ if TYPE_CHECKING:
     from lwd.latents.statistics import Statistics
     from lwd.models.exact import Gaussian, GaussianMixture
     from lwd.models.lightningdit import LightningDiT, LightningDiTConfig
+    from lwd.models.sefi import Prompts
     from lwd.objective import FlowObjective, Losses
     from lwd.path import Velocity, interpolate
     from lwd.probing.joint import probe
+    from lwd.probing.measure import measure_surfaces
     from lwd.probing.surface import surface_probe
     from lwd.probing.sweep import sweep
     from lwd.representations.texture import TextureAutoencoder
     from lwd.sampler import flow_field, sample, seeded_noise
     from lwd.sampling.pipeline import LWDPipeline
     from lwd.sampling.sde import SDESettings, sample_sde, score
+    from lwd.sampling.sefi import sample_sefi
+    from lwd.sampling.text import TextPipeline
     from lwd.schedule.base import Schedule
     from lwd.schedule.fixed import Cascade, Offset, PiecewiseLinear, Synchronous
     from lwd.schedule.io import load_schedule, parse_schedule, save_schedule, schedule_from_dict
@@ -55,6 +60,7 @@ _MODULES = {
     "guidance": ("AutoGuidance", "ClassifierFree"),
     "models.exact": ("Gaussian", "GaussianMixture"),
     "models.lightningdit": ("LightningDiT", "LightningDiTConfig"),
+    "models.sefi": ("Prompts",),
     "surfaces.files": ("load_surfaces",),
     "surfaces.integral": ("fit_schedule", "path_objective"),
     "representations.texture": ("TextureAutoencoder",),
@@ -69,10 +75,13 @@ _MODULES = {
     "training.train": ("train",),
     "training.task": ("RunOptions",),
     "probing.joint": ("probe",),
+    "probing.measure": ("measure_surfaces",),
     "probing.surface": ("surface_probe",),
     "probing.sweep": ("sweep",),
     "sampling.pipeline": ("LWDPipeline",),
     "sampling.sde": ("SDESettings", "sample_sde", "score"),
+    "sampling.sefi": ("sample_sefi",),
+    "sampling.text": ("TextPipeline",),
     "evaluation.evaluate": ("evaluate",),
     "evaluation.settings": ("EvaluateSettings",),
 }
@@ -104,6 +113,7 @@ __all__ = [
     "Offset",
     "PiecewiseLinear",
     "Polynomial",
+    "Prompts",
     "RhoAverage",
     "RunOptions",
     "SDESettings",
@@ -113,6 +123,7 @@ __all__ = [
     "SolverSettings",
     "Statistics",
     "Synchronous",
+    "TextPipeline",
     "TextureAutoencoder",
     "Velocity",
     "__version__",
@@ -125,11 +136,13 @@ __all__ = [
     "load_config",
     "load_schedule",
     "load_surfaces",
+    "measure_surfaces",
     "parse_schedule",
     "path_objective",
     "probe",
     "sample",
     "sample_sde",
+    "sample_sefi",
     "save",
     "save_schedule",
     "schedule_from_dict",

@@ -5,15 +5,27 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
+LONGEST = 3000
+
+
+def one_line(text: str) -> str:
+    """Escape line breaks, terminal codes and lone surrogates; shorten what is too long to read."""
+    if len(text) > LONGEST:
+        text = f"{text[: LONGEST - 220]} ... {text[-200:]}"
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
 
 class InputError(ValueError):
     """An input is invalid; the message says what was given, what is allowed and what to do.
 
     argument: the Python argument or setting to change, if there is one; the command line replaces it with its flag.
+    A message is one line of at most LONGEST characters, whatever names and values from a file it quotes.
     """
 
     def __init__(self, message: str, argument: str = "") -> None:
-        super().__init__(message)
+        super().__init__(one_line(message))
         self.argument = argument
 
 

@@ -22,8 +22,8 @@ class Group:
 
     def __post_init__(self) -> None:
         check_names((self.name,))
-        if isinstance(self.channels, bool) or not isinstance(self.channels, int) or self.channels < 1:
-            raise InputError(f"group {self.name!r} needs an integer number of channels >= 1, got {self.channels!r}")
+        if isinstance(self.channels, bool) or not isinstance(self.channels, int) or not 1 <= self.channels <= 2**20:
+            raise InputError(f"group {self.name!r} needs 1 to {2**20} channels (an integer), got {self.channels!r}")
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lwd.compute.conditions import without
 from lwd.errors import InputError, nearest
 from lwd.groups import Layout
 from lwd.path import Velocity
@@ -54,7 +55,7 @@ class AutoGuidance:
         inside = (times >= low) & ((times < high) | (high >= 1))
         return torch.where(inside, scale, torch.ones_like(scale))
 
-    def __call__(self, z: Tensor, times: Tensor, label: Tensor) -> Tensor:
+    def __call__(self, z: Tensor, times: Tensor, label: Any) -> Tensor:
         main = self.main(z, times, label)
         weights = self.weights(times)
         if (weights == 1).all():
@@ -64,21 +65,24 @@ class AutoGuidance:
         # Unguided channels keep main's values bit for bit, even where the guide is not finite.
         return torch.where(w == 1, main, torch.lerp(guide, main, w))
 
-    def _guide(self, z: Tensor, times: Tensor, label: Tensor) -> Tensor:
+    def _guide(self, z: Tensor, times: Tensor, label: Any) -> Tensor:
         return self.guide(z, times, label)
 
 
 class ClassifierFree(AutoGuidance):
-    """v = v(null) + w (v(label) - v(null)): the model without the label is its own guide."""
+    """v = v(null) + w (v(label) - v(null)): the model without the label is its own guide.
+
+    null_label: the label of "any class", or another condition, such as a negative prompt (one row, or one per sample).
+    """
 
     def __init__(
-        self, main: Velocity, null_label: int, scale: Scale, layout: Layout, interval: Interval | None = None
+        self, main: Velocity, null_label: Any, scale: Scale, layout: Layout, interval: Interval | None = None
     ) -> None:
         super().__init__(main, main, scale, layout, interval)
         self.null_label = null_label
 
-    def _guide(self, z: Tensor, times: Tensor, label: Tensor) -> Tensor:
-        return self.main(z, times, torch.full_like(label, self.null_label))
+    def _guide(self, z: Tensor, times: Tensor, label: Any) -> Tensor:
+        return self.main(z, times, without(self.null_label, label))
 
 
 def _by_group(what: str, value: Any, layout: Layout, default: Any) -> dict[str, Any]:

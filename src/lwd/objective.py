@@ -3,11 +3,12 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
+from lwd.compute.constants import constant
 from lwd.errors import InputError, nearest
 from lwd.groups import Layout
 
@@ -96,10 +97,10 @@ class FlowObjective:
         """
         rates = rates.to(errors.dtype)
         omega = {"exact": rates, "stop": rates.detach(), "none": torch.ones_like(rates)}[self.weight_gradient]
-        options: Any = {"dtype": errors.dtype, "device": errors.device}
-        scales = torch.tensor(list(self.scales().values()), **options)
-        shares = torch.tensor(list(self.shares().values()), **options) if self.kinetic_average == "reduction" else 1.0
-        return scales * omega * errors, self.kinetic * shares * rates.square() * energies
+        scales = constant(tuple(self.scales().values()), errors.dtype, errors.device)
+        shares = constant(tuple(self.shares().values()), errors.dtype, errors.device)
+        kinetic = self.kinetic * (shares if self.kinetic_average == "reduction" else 1.0)
+        return scales * omega * errors, kinetic * rates.square() * energies
 
     def __call__(
         self,

@@ -13,27 +13,41 @@ from lwd.errors import InputError
 from lwd.groups import Layout
 from lwd.path import Velocity
 from lwd.schedule.base import Schedule
-from lwd.solver import Field, Solution, solve
+from lwd.solver import Solution, solve
+from lwd.solver.dopri5 import ROWS
 from lwd.solver.settings import solver_settings
 
 PER_SAMPLE = ("z", "accepted_per_sample", "rejected_per_sample", "nfe_per_sample")
 
 
-def flow_field(velocity: Velocity, schedule: Schedule, layout: Layout, label: Tensor) -> Field:
-    """The global-time field V = rates x velocity (Eq. global-target-field), ready for `solve`; label: (b,)."""
+@dataclass(frozen=True)
+class FlowField:
+    """V = rates x velocity for the samples with these conditions (b rows)."""
+
+    velocity: Velocity
+    schedule: Schedule
+    layout: Layout
+    label: Any
+
+    def __call__(self, z: Tensor, tau: Tensor) -> Tensor:
+        rates = self.layout.expand(self.schedule.rates(tau), z.ndim).to(z.dtype)
+        local = self.velocity(z, self.schedule.times(tau), self.label).to(z.dtype)
+        # The field of a group with rate 0 is 0, whatever the network returns at the ends of its clock.
+        return torch.where(rates == 0, torch.zeros_like(local), rates * local)
+
+    def rows(self, index: Tensor) -> "FlowField":
+        """The field of some of the samples."""
+        return replace(self, label=self.label[index])
+
+
+def flow_field(velocity: Velocity, schedule: Schedule, layout: Layout, label: Any) -> FlowField:
+    """The global-time field V = rates x velocity (Eq. global-target-field), ready for `solve`; label: b rows."""
     if schedule.groups != layout.names:
         raise InputError(
             f"the schedule is for the groups {', '.join(schedule.groups)}, the layout has {', '.join(layout.names)}; "
             "they must agree in name and order"
         )
-
-    def field(z: Tensor, tau: Tensor) -> Tensor:
-        rates = layout.expand(schedule.rates(tau), z.ndim).to(z.dtype)
-        local = velocity(z, schedule.times(tau), label).to(z.dtype)
-        # The field of a group with rate 0 is 0, whatever the network returns at the ends of its clock.
-        return torch.where(rates == 0, torch.zeros_like(local), rates * local)
-
-    return field
+    return FlowField(velocity, schedule, layout, label)
 
 
 def seeded_noise(seeds: Sequence[int], shape: Sequence[int], device: torch.device | str = "cpu") -> Tensor:
@@ -59,6 +73,8 @@ class SampleOptions:
     rows: int = 1
     """Pad the batch to a multiple of this. Matrix products of one or two samples round differently; from 8 on a sample
     has the same bits in any batch, with a fixed-step method or adaptive="sample" (`lwd sample` uses this)."""
+    drop: int = ROWS
+    """With adaptive="sample", samples that are done leave the batch in multiples of this."""
 
 
 @torch.no_grad()
@@ -68,12 +84,13 @@ def sample(
     layout: Layout,
     *,
     seeds: Sequence[int],
-    labels: int | Sequence[int] | Tensor = 0,
+    labels: Any = 0,
     **settings: Any,
 ) -> Solution:
     """Draw one sample per seed: from noise at tau = 0 to data at tau = 1 along `schedule` (Eq. inference-ode).
 
-    The noise of a seed is the same for any batch size, order and device. labels: one for all, or one per seed.
+    The noise of a seed is the same for any batch size, order and device. labels: one for all, or one per seed;
+    classes, or another condition that the network takes, such as `Prompts`.
     settings: fields of `SampleOptions` (size, device, ...) and `SolverSettings` (method, steps, rtol, ...).
 
     Example:
@@ -88,7 +105,8 @@ def sample(
     seeds, label = padded(seeds, labels, 1 if shared_step else options.rows)
     noise, label = first_noise(seeds, layout, options), label.to(options.device)
     breakpoints = field_breakpoints(velocity, schedule) if options.breakpoints is None else options.breakpoints
-    solution = solve(flow_field(velocity, schedule, layout, label), noise, solver, breakpoints=breakpoints)
+    field = flow_field(velocity, schedule, layout, label)
+    solution = solve(field, noise, solver, breakpoints=breakpoints, rows=options.drop)
     return first_rows(solution, count)
 
 

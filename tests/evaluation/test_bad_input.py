@@ -184,7 +184,7 @@ def test_an_image_that_pillow_calls_a_bad_value(tmp_path, capsys, monkeypatch):
     Image.fromarray(images(1)[0][..., 0]).save(good / "0003.png")
     assert "readable" not in one_line(capsys, "evaluate", good, "--reference", good)
 
-    def broken(*_):
+    def broken(*_, **__):
         raise ValueError("buffer is not large enough")
 
     monkeypatch.setattr(Image, "open", broken)

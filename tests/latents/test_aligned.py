@@ -82,6 +82,9 @@ def test_features_are_those_of_the_same_image_mirrored_alike(tmp_path):
         assert torch.equal(mine.index, theirs.index)
         assert torch.equal(mine.latents, theirs.latents)
         assert_close(mine.features, theirs.features, atol=1e-5, rtol=1e-5)
+        moved = found.stored(step, 8, seed=1, rank=1, world=2).to("cpu")
+        assert torch.equal(moved.latents, mine.latents)
+        assert torch.equal(moved.features, mine.features)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("float16", 2e-3)])

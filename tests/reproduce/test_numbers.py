@@ -7,7 +7,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import lwd
 from lwd.models.lightningdit import LightningDiT, LightningDiTConfig
-from lwd.reproduce.cost import Cost, forward_operations, parameters, training_cost
+from lwd.models.operations import forward_operations, parameters
+from lwd.reproduce.cost import Cost, training_cost
 from lwd.reproduce.numbers import load_paper
 from lwd.reproduce.scales import IMAGENET256, SCALES
 from lwd.training.config import load_config

@@ -108,7 +108,7 @@ def test_larger_images():
         (lambda p: p([1.7], solver=EULER), 1.7),
         (lambda p: p("12", solver=EULER), "'12'"),
         (lambda p: p(207, solver=EULER), ("class_labels", 207)),
-        (lambda p: p([0], solver=None), ("solver", None)),
+        (lambda p: p([0], solver=7), ("solver", 7)),
         (lambda p: p([0], solver={"seeds": 3}), ("seeds", "steps")),
         (lambda p: p([0], scale=2.0), ("scale", "guide")),
         (lambda p: p([0], guide="null"), ("guide", "scale")),

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import lwd
-from lwd.latents.reader import Batch
+from lwd.latents.batch import Batch
 from lwd.objective import FlowObjective
 from lwd.path import interpolate
 from lwd.surfaces.integral import path_objective

@@ -312,7 +312,7 @@ def test_numbers_for_the_log_are_reduced_on_the_device_in_one_exchange():
             return torch.zeros(value.shape)
 
     averages = Averages()
-    averages.add({"a": torch.ones(()), "b": torch.ones(())})
+    averages.add([{"a": torch.ones(()), "b": torch.ones(())}])
     averages.count = 1
     assert averages.means(Fake()) == {"a": 0.0, "b": 0.0}
     assert seen == ["meta"]

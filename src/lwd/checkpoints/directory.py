@@ -9,9 +9,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
-from lwd.checkpoints.formats import ModelFile, SamplingDefaults
+from lwd.checkpoints.formats import ModelFile, Recommendation, SamplingDefaults
 from lwd.checkpoints.published import PUBLISHED, locate_published
+from lwd.checkpoints.recommended import read_recommended, write_recommended
 from lwd.compute.devices import choose_device
 from lwd.errors import InputError
 from lwd.groups import Layout
@@ -34,6 +36,8 @@ class Checkpoint:
     """Where the weights come from; under "schedule", how the schedule was found."""
     sampling: SamplingDefaults | None = None
     """How the model is meant to be sampled."""
+    recommended: tuple[Recommendation, ...] = ()
+    """Solvers that `lwd bench sampler` recommends."""
 
     def __post_init__(self) -> None:
         if self.schedule.groups != self.layout.names:
@@ -82,7 +86,7 @@ class Checkpoint:
                 "network of a surface probe, train under the new schedule, or allow it",
                 argument="other_schedule",
             )
-        return replace(self, schedule=schedule)
+        return replace(self, schedule=schedule, recommended=())
 
     def latents(self, z: Tensor) -> dict[str, Tensor]:
         """Split a sampled state into groups, on the scale of their encoders."""
@@ -122,6 +126,7 @@ def write_into(directory: Path, checkpoint: Checkpoint) -> None:
     """Write the files of a checkpoint into an existing directory."""
     c = checkpoint
     write_checkpoint(directory, c.config, c.velocity.state_dict(), c.schedule, c.statistics, c.provenance, c.sampling)
+    write_recommended(directory, c.recommended)
 
 
 def locate(directory: str | os.PathLike[str]) -> Path:
@@ -132,7 +137,10 @@ def locate(directory: str | os.PathLike[str]) -> Path:
     latest = directory / "checkpoints" / "latest"
     if (directory / "config.json").exists() or not latest.is_file():
         return directory
-    return latest.parent / Path(latest.read_text(errors="replace").strip()).name
+    name = Path(latest.read_text("utf-8", errors="replace").strip()).name
+    if not name.isdecimal() or len(name) > 20:
+        raise InputError(f"{latest} must contain the name of a checkpoint such as 00000100, got {name[:40]!r}")
+    return latest.parent / name
 
 
 def load(
@@ -146,7 +154,7 @@ def load(
     record = ModelFile.read(directory / "config.json")
     config = network_config(record, directory / "config.json")
     device = choose_device(device)
-    with torch.device("meta"):
+    with torch.device("meta"), _Undrawn():
         network = LightningDiT(config)
     state = read_safetensors(directory / "model.safetensors", str(device))
     problems = mismatches({name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}, state)
@@ -168,7 +176,18 @@ def load(
         load_statistics(statistics) if statistics.exists() else None,
         provenance,
         record.sampling,
+        read_recommended(directory),
     )
+
+
+class _Undrawn(TorchFunctionMode):
+    """Build a network without drawing its weights: on the meta device `normal_` imports torch._dynamo, for seconds."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "__name__", "") in ("normal_", "uniform_"):
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **kwargs)
 
 
 def network_config(record: ModelFile, path: Path) -> LightningDiTConfig:

@@ -18,6 +18,8 @@ class SamplingDefaults(Record):
     """Absolute tolerance (dopri5)."""
     rtol: float | None = None
     """Relative tolerance (dopri5)."""
+    shift: float | None = None
+    """Timestep shift (sefi)."""
     guide: str = ""
     """Preset of the weak model for AutoGuidance, or null for classifier-free guidance; for information."""
     scale: float | dict[str, float] | None = None
@@ -26,6 +28,42 @@ class SamplingDefaults(Record):
     """Local times at which guidance acts."""
     count: int | None = None
     """Number of images."""
+
+
+class Recommendation(Record):
+    """A solver that `lwd bench sampler` recommends for one kind of guidance."""
+
+    guide: Literal["", "weak", "null"] = ""
+    """No guide, a weak model, or null: classifier-free guidance."""
+    scale: float | dict[str, float] | None = None
+    """Guidance scale."""
+    interval: tuple[float, float] | dict[str, tuple[float, float]] | None = None
+    """Local times at which guidance acts."""
+    solver: str
+    """Solver."""
+    steps: int | None = None
+    """Number of steps (fixed-step solvers)."""
+    grid: list[float] | None = None
+    """Times of the steps, from 0 to 1."""
+    rtol: float | None = None
+    """Relative tolerance (dopri5)."""
+    nfe: float
+    """Evaluations of the network per sample."""
+    error: float
+    """Measured error, relative to the standard deviation of the samples."""
+    tolerance: float
+    """Error that was asked for."""
+
+
+class SamplingFile(FileRecord):
+    """sampling.json of a model directory: the solvers that `lwd bench sampler` recommends, one for each guidance."""
+
+    format: Literal["lwd.sampling"] = "lwd.sampling"
+    version: Literal[1] = 1
+    recommended: list[Recommendation]
+    """The recommendations."""
+
+    what: ClassVar[str] = "recommended solvers"
 
 
 class ModelFile(FileRecord):

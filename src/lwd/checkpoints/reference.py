@@ -93,8 +93,8 @@ def reference_tables(config: LightningDiTConfig) -> dict[str, Tensor]:
     if config.rotary:
         cos, sin = rotary_table(rows, columns, config.width // config.heads)
         tables |= {
-            "feat_rope.freqs_cos": cos.repeat_interleave(2, 1),
-            "feat_rope.freqs_sin": sin.repeat_interleave(2, 1),
+            "feat_rope.freqs_cos": cos,
+            "feat_rope.freqs_sin": sin[:, 1::2].repeat_interleave(2, 1),  # ours has a sign
         }
     return tables
 

@@ -2,7 +2,6 @@
 
 import argparse
 import ast
-import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -16,6 +15,7 @@ from lwd.cli import (
     evaluate,
     fetch,
     fit,
+    plan,
     probe,
     reproduce,
     runs,
@@ -28,9 +28,6 @@ from lwd.cli.options import flags_of
 from lwd.errors import InputError, SolveError, nearest
 from lwd.version import __version__
 
-# Set before torch is loaded. If another process is busy, threads that spin while they wait make small layers ten times
-# slower. On an idle machine a shorter spin (1000) would cost a tenth of the speed.
-os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 COMMANDS = (
     demo,
     sample,
@@ -38,6 +35,7 @@ COMMANDS = (
     fit,
     encode,
     probe,
+    plan,
     train,
     runs,
     surfaces,

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from lwd.cli.options import add_settings, given
+from lwd.cli.progress import bar
 from lwd.cli.sample import add_guidance, sample_settings
 from lwd.errors import InputError
 from lwd.sampling.settings import BenchmarkSettings, SampleSettings
@@ -39,48 +40,70 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from tqdm import tqdm
-
     from lwd.compute.devices import threads
     from lwd.evaluation.quality import Quality
     from lwd.io.files import check_writable
     from lwd.report.plots import save_figure
     from lwd.report.samplers import plot_samplers, sampler_table
-    from lwd.sampling.benchmark import OPTIMISE, front, recommend, sampler_errors, trial_settings, write_benchmark
+    from lwd.sampling.benchmark import OPTIMISE, RTOLS, front, recommend, sampler_errors, trial_settings
+    from lwd.sampling.benchmark import write_benchmark as write
     from lwd.sampling.generator import open_generator
 
-    a, out = arguments, Path(arguments.out)
-    values = given(a, BenchmarkSettings)
-    if "budgets" in values:
-        values["budgets"] = _budgets(values["budgets"])
-    settings = BenchmarkSettings(**values)
-    for name in ("samples", "encoder") if a.reference is None else ():
-        if name in values:
-            raise InputError(f"--{name} has no effect without --reference")
+    a, out, settings = arguments, Path(arguments.out), _settings(arguments)
     a.count = settings.count
     generator = open_generator(a.model, sample_settings(a), a.guide, a.decoder, a.device)
     check_writable(out)
     quality = Quality(generator, a.reference, settings.samples, settings.encoder) if a.reference else None
     flow = generator.flow()
-    total = len(trial_settings(flow, settings.budgets, OPTIMISE)) + 7
-    with threads(generator.settings.threads), tqdm(total=total, desc="trying samplers", disable=None) as bar:
-        trials = sampler_errors(flow, settings.budgets, progress=bar.update)
+    total = len(trial_settings(flow, settings.budgets, OPTIMISE)) + len(RTOLS)
+    with threads(generator.settings.threads), bar(total, "trying samplers", "setting") as shown:
+        trials = sampler_errors(flow, settings.budgets, progress=shown.update)
     chosen = recommend(trials, settings.tolerance)
-    write_benchmark(out, generator, settings.tolerance, trials, chosen)
-    found = None
+    write(out, generator, settings.tolerance, trials, chosen)
+    found: dict[float, tuple[float, float]] | None = None
     if quality:
-        best = front(trials)
-        found = {t.nfe: quality(t) for t in tqdm(best, desc="measuring quality", unit="setting", disable=None)}
-        write_benchmark(out, generator, settings.tolerance, trials, chosen, found)
+        best, found = front(trials), {}
+        with bar(len(best), "measuring quality", "setting") as shown:
+            for trial in best:
+                found[trial.nfe] = quality(trial)
+                shown.update()
+        write(out, generator, settings.tolerance, trials, chosen, found)
     save_figure(plot_samplers(trials, chosen, settings.tolerance, found), out / "sampler.png")
     print(sampler_table(trials))
-    reached = chosen.error <= settings.tolerance
-    within = f"error {chosen.error:.2g}" if reached else f"error {chosen.error:.2g}, above {settings.tolerance:g}"
-    print(f"recommended: {chosen.options}    ({chosen.nfe:.4g} evaluations, {within})")
+    _recommend(a.model, generator, settings.tolerance, chosen)
     if not quality:
         print("quality was not measured; pass --reference to measure it")
     print(f"picture: {out}/sampler.png    numbers: {out}/sampler.json")
     return 0
+
+
+def _settings(arguments: argparse.Namespace) -> BenchmarkSettings:
+    values = given(arguments, BenchmarkSettings)
+    if "budgets" in values:
+        values["budgets"] = _budgets(values["budgets"])
+    for name in ("samples", "encoder") if arguments.reference is None else ():
+        if name in values:
+            raise InputError(f"--{name} has no effect without --reference")
+    return BenchmarkSettings(**values)
+
+
+def _recommend(model: str, generator: Any, tolerance: float, chosen: Any) -> None:
+    """Print the recommended setting, and store it with the model if it is within the tolerance."""
+    from lwd.assets import MODELS
+    from lwd.checkpoints.recommended import store_recommended
+    from lwd.sampling.benchmark import recommendation
+    from lwd.sampling.pipeline import resolve
+
+    reached = chosen.error <= tolerance
+    within = f"error {chosen.error:.2g}" if reached else f"error {chosen.error:.2g}, above {tolerance:g}"
+    print(f"recommended: {chosen.options}    ({chosen.nfe:.4g} evaluations, {within})")
+    if not reached or model in MODELS:  # the models that ship with lwd have theirs
+        return
+    try:
+        store_recommended(resolve(model), recommendation(generator, tolerance, chosen))
+        print(f"stored with the model, for lwd sample: {resolve(model)}/sampling.json")
+    except InputError as error:
+        print(f"not stored with the model: {error}")
 
 
 def _budgets(text: str) -> tuple[int, ...]:

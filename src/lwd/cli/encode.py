@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from lwd.cli.options import add_settings, given
+from lwd.cli.progress import bar
 from lwd.errors import InputError
 from lwd.latents.settings import EncodeSettings
 
@@ -18,22 +19,20 @@ def add_parser(commands: Any) -> None:
     )
     add = parser.add_argument
     add("source", metavar="SOURCE", help="fashion/train, cifar10/train, or a directory with one folder per class")
-    add("--texture", required=True, metavar="DIR", help="texture autoencoder (of lwd fit, or diffusers' AutoencoderKL)")
+    add("--texture", required=True, metavar="DIR", help="texture autoencoder (of lwd fit, or diffusers' KL and Flux 2)")
     text = "resnet50:4@64, a DINOv2 or CLIP model, or embedded; NAME=ENCODER, repeated, for several groups"
     add("--semantic", required=True, action="append", metavar="ENCODER", help=text)
     text = "compressor of the semantic features (PCA or SemVAE); NAME=DIR, repeated, for several groups"
     add("--compress", action="append", metavar="DIR", help=text)
     add("--align", metavar="ENCODER", help="encoder of alignment features (REPA), independent of the semantic latents")
     add("--out", required=True, metavar="DIR", help="directory for the shards")
-    names = ("size", "shard_size", "batch", "dtype", "features", "skip_bad", "threads")
+    names = ("size", "shard_size", "batch", "dtype", "features", "captions", "skip_bad", "workers", "threads")
     add_settings(parser, EncodeSettings, *names, size="PX")
     add("--device", metavar="NAME", help="cpu, cuda or cuda:N (default: this process's GPU if there is one)")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from tqdm import tqdm
-
     from lwd.compute.devices import choose_device
     from lwd.images.catalog import open_source
     from lwd.io.files import check_writable
@@ -51,8 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
     semantic, compress = _named(arguments.semantic), _named(arguments.compress)
     encoders = Encoders.load(arguments.texture, semantic, compress, arguments.align)
     check_writable(arguments.out)
-    with tqdm(total=-(-len(source) // share[1]), desc="encoding", unit="image", disable=None) as bar:
-        print(encode(source, arguments.out, encoders, settings, share, bar.update, device))
+    with bar(-(-len(source) // share[1]), "encoding", shown=share[0] == 0) as shown:
+        print(encode(source, arguments.out, encoders, settings, share, shown.update, device))
     return 0
 
 

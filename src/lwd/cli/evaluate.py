@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lwd.cli.options import add_settings, given
+from lwd.cli.progress import bar
 from lwd.evaluation.settings import EvaluateSettings
 
 
@@ -12,7 +13,7 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "evaluate",
         help="compute FID, sFID, IS, precision, recall, KID, density and coverage of samples",
-        description="Score samples against a reference, with standard errors. Resumes after an interruption.",
+        description="Score samples against a reference. Run again to continue; torchrun shares the work.",
         epilog="example: lwd evaluate samples --reference fashion/test",
     )
     add = parser.add_argument
@@ -35,17 +36,24 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from tqdm import tqdm
-
-    from lwd.evaluation.evaluate import evaluate
+    from lwd.evaluation.evaluate import SCORING, evaluate, share_features
     from lwd.evaluation.score import table
+    from lwd.io.jobs import process
 
+    rank, world = process()
     settings = EvaluateSettings(**given(arguments, EvaluateSettings))
 
-    def progress(title: str, total: int) -> Callable[[int], object]:
-        return tqdm(total=total, desc=f"features of the {title}", unit="image", disable=None).update
+    def progress(title: str, total: float) -> Callable[[float], object]:
+        title, unit = (title, "") if title == SCORING else (f"features of the {title}", "image")
+        update: Callable[[float], object] = bar(total, title, unit, rank == 0).update
+        return update
 
-    scores, path = evaluate(arguments.samples, arguments.reference, settings, arguments.out, arguments.device, progress)
+    a = arguments
+    if world > 1:
+        share_features(a.samples, a.reference, settings, (rank, world), a.device, progress)
+    if rank:
+        return 0
+    scores, path = evaluate(a.samples, a.reference, settings, a.out, a.device, progress)
     print(table(scores))
     if path is not None:
         print(f"numbers: {path}")

@@ -4,6 +4,7 @@ import argparse
 from typing import Any
 
 from lwd.cli.options import add_settings, given, parse_grid
+from lwd.cli.progress import bar
 from lwd.errors import InputError
 from lwd.representations.settings import FitSettings, SemVAESettings, TextureSettings
 
@@ -97,9 +98,7 @@ def _settings(arguments: argparse.Namespace, kind: Any) -> Any:
 
 
 def _bar(total: int) -> Any:
-    from tqdm import tqdm
-
-    return tqdm(total=total, desc="fitting", unit="step", disable=None if is_main() else True)
+    return bar(total, "fitting", "step", is_main())
 
 
 def _advance(bar: Any) -> Any:

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from lwd.cli import progress as shown
 from lwd.cli.options import parse_numbers
 from lwd.cli.runs import Progress, add_run_options, interrupted, prepared
 from lwd.errors import InputError
@@ -110,8 +111,6 @@ def _run_starts(arguments: argparse.Namespace, config: Any, data: Any, devices: 
 
 
 def _run_surface(arguments: argparse.Namespace) -> int:
-    from tqdm import tqdm
-
     from lwd.probing.surface import surface_probe, table_size
     from lwd.training.task import RunOptions
 
@@ -123,10 +122,10 @@ def _run_surface(arguments: argparse.Namespace) -> int:
     config, data, devices = prepared(arguments, SHORTS)
     total = table_size(config.probe.points, len(data.layout)) * config.probe.samples
     with Progress(config.probe.steps, devices.main, "probing") as progress:
-        bar = tqdm(total=total, desc="tabulating", unit="image", disable=True if not devices.main else None)
-        options = RunOptions(devices, on_step=progress, on_table=bar.update, wandb=arguments.wandb)
+        counted = shown.bar(-(-total // devices.world), "tabulating", shown=devices.main)
+        options = RunOptions(devices, on_step=progress, on_table=counted.update, wandb=arguments.wandb)
         outcome, table = surface_probe(config, data, arguments.out, options)
-        bar.close()
+        counted.close()
     if table is None:
         return interrupted(outcome.step, devices.main)
     if devices.main:

@@ -59,7 +59,7 @@ def prepared(arguments: argparse.Namespace, shorts: dict[str, str], weak: bool =
         typed = {key: name for name, key in shorts.items() if getattr(arguments, name, None) is not None}
         raise InputError(str(error), argument=typed.get(error.argument, error.argument)) from error
     groups = arguments.groups.split(",") if arguments.groups else None
-    devices = Devices(config.run.precision, config.run.parallel, arguments.cpu)
+    devices = Devices(config.run.precision, config.run.parallel, arguments.cpu, config.run.timeout)
     return config, open_data(arguments.data, config, groups, devices.device), devices
 
 

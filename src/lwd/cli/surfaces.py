@@ -6,7 +6,7 @@ from typing import Any
 
 from lwd.cli.options import add_settings, given, parse_numbers
 from lwd.errors import InputError
-from lwd.surfaces.settings import PathSettings
+from lwd.surfaces.settings import MeasureSettings, PathSettings
 
 DEFAULTS = PathSettings()
 FAMILIES = "polynomial, bernstein (convex) or monotone, each with :DEGREE"
@@ -15,8 +15,8 @@ FAMILIES = "polynomial, bernstein (convex) or monotone, each with :DEGREE"
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "surfaces",
-        help="show the loss surfaces of a surface probe",
-        description="Show loss surfaces.",
+        help="show loss surfaces, or measure those of a model that somebody else trained",
+        description="Show loss surfaces, or measure those of a model without training.",
         epilog="example: lwd surfaces show runs/surface",
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
@@ -29,6 +29,53 @@ def add_parser(commands: Any) -> None:
     show.add_argument("schedules", nargs="*", metavar="SCHEDULE", help="schedules to draw on top")
     show.add_argument("--out", default="surfaces.png", metavar="FILE", help="PNG, PDF or SVG (default surfaces.png)")
     show.set_defaults(run=run_show)
+    add_measure(actions)
+
+
+def add_measure(actions: Any) -> None:
+    """Add `lwd surfaces measure`."""
+    measure = actions.add_parser(
+        "measure",
+        help="measure losses, energies and bends of a model in a band around its offset, without training",
+        epilog="example: lwd surfaces measure --model SeFi-Image/SeFi-Image-1B-Base latents --out surfaces",
+    )
+    add = measure.add_argument
+    add("latents", metavar="LATENTS", help="shards of lwd encode, with captions for a text-to-image model")
+    add("--model", required=True, metavar="DIR", help="a checkpoint, a directory of SeFi-Image, a hub id, or a name")
+    add("--band", metavar="LOW:HIGH", help="offsets to measure (default: until the loss breaks down)")
+    add("--tolerance", type=float, default=0.05, metavar="X", help="error for the number of steps (default 0.05)")
+    add_settings(measure, MeasureSettings, *MeasureSettings.model_fields)
+    add("--device", metavar="NAME", help="cpu, cuda or cuda:N (default: a GPU if there is one)")
+    add("--out", required=True, metavar="DIR", help="directory for surfaces.safetensors and surfaces.json")
+    measure.set_defaults(run=run_measure)
+
+
+def run_measure(a: argparse.Namespace) -> int:
+    from tqdm import tqdm
+
+    from lwd.compute.devices import choose_device
+    from lwd.io.files import check_writable
+    from lwd.probing.measure import checkpoint_steps, measure_surfaces
+    from lwd.report.surfaces import offsets_table
+    from lwd.sampling.pipeline import LWDPipeline
+    from lwd.sampling.text import TextPipeline
+
+    if not a.tolerance > 0:
+        raise InputError(f"the error must be > 0, got {a.tolerance}", argument="tolerance")
+    settings = MeasureSettings(**given(a, MeasureSettings))
+    pipe = LWDPipeline.from_pretrained(a.model, choose_device(a.device))
+    texts = pipe.embed if isinstance(pipe, TextPipeline) else None
+    check_writable(a.out)
+    with tqdm(desc="measuring", unit="image", disable=None) as bar:
+        found = measure_surfaces(pipe.checkpoint, a.latents, a.out, settings, a.band, texts, bar.update)
+    steps = checkpoint_steps(pipe.checkpoint)
+    print(offsets_table(found.rows, steps, found.trained))
+    print(f"band: {found.band}{'' if a.band else ' (estimated)'}    lowest flow loss: offset {found.best.offset:.3g}")
+    needed = found.steps_for(a.tolerance, steps)
+    rough = "" if settings.calibration else " (not calibrated)"
+    print(f"an error of {a.tolerance:g} under that offset takes about {needed} Euler steps{rough}")
+    print(f"surfaces: {a.out}    next: lwd schedule path {a.out} --out path")
+    return 0
 
 
 def add_schedule_actions(actions: Any) -> None:
@@ -186,7 +233,11 @@ def run_path(arguments: argparse.Namespace) -> int:
 
 
 def _print_choice(path: Any, settings: PathSettings, out: Any) -> None:
-    if path.weakest is None:
+    from lwd.surfaces.lambda_path import MARGIN
+
+    if path.weakest is None and all(point.outside > MARGIN for point in path.points):
+        print("no curve of this family stays inside the band; measure a wider one, or try bernstein", file=sys.stderr)
+    elif path.weakest is None:
         print("every lambda collapsed; try larger ones", file=sys.stderr)
     else:
         below = f", collapse below {path.threshold:.4g}" if path.threshold is not None else ", no curve collapsed"

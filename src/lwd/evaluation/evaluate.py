@@ -18,6 +18,7 @@ from lwd.evaluation.features import (
     check_count,
     discard,
     extract,
+    extract_share,
     given_moments,
 )
 from lwd.evaluation.formats import EvaluationFile, ScoredModel, ScoredReference, ScoredSamples
@@ -29,6 +30,9 @@ from lwd.sampling.formats import SamplesFile
 from lwd.version import __version__
 
 RESULT = "evaluation.json"
+SCORING = "scoring"
+Progress = Callable[[str, int], Callable[[float], object]]
+"""progress(title, total) returns a function to call with how much was done: images, or shares of the scoring."""
 WEIGHTS = re.compile(r"(?:weights|files) ([0-9a-f]{8,})")
 """The checksum in an encoder's identity."""
 DEPENDENT = (
@@ -46,13 +50,13 @@ def evaluate(
     settings: EvaluateSettings = DEFAULTS,
     out: str | os.PathLike[str] | None = None,
     device: str | None = None,
-    progress: Callable[[str, int], Callable[[int], object]] | None = None,
+    progress: Progress | None = None,
     cache: Path | None = None,
 ) -> tuple[Scores, Path | None]:
     """Score one set of images against another, and write the result as JSON to `out`.
 
     out: by default evaluation.json beside the samples, where these are a directory of `lwd sample`.
-    progress(title, total) is asked for a function that takes how many images were looked at.
+    progress: see `Progress`.
 
     Example:
         >>> import numpy as np
@@ -75,11 +79,12 @@ def evaluate(
         if len(other):
             theirs = extract(other, networks, where, settings.batch, _bar(progress, "reference", other), cache)
         ours = extract(pictures, networks, where, settings.batch, _bar(progress, "samples", pictures), cache)
-        scores = score(ours, Reference.of(theirs, given, other.name), reason, settings.shuffle)
-    judge = networks[-1].identity if settings.encoder else ""
-    shared = made_by(judge, about.get("encoders", {}))
-    warnings = [*scores.warnings, *([DEPENDENT.format(settings.encoder, ", ".join(shared))] if shared else [])]
-    scores = replace(scores, warnings=warnings, encoder=settings.encoder)
+        bar = progress(SCORING, 1) if progress is not None else None
+        found = Reference.of(theirs, given, other.name)
+        scores = score(ours, found, reason, settings.shuffle, where, bar)
+    shared = made_by(networks[-1].identity if settings.encoder else "", about.get("encoders", {}))
+    warned = [DEPENDENT.format(settings.encoder, ", ".join(shared))] if shared else []
+    scores = replace(scores, warnings=[*scores.warnings, *warned], encoder=settings.encoder)
     if path is not None:
         record = EvaluationFile(
             **as_fields(scores),
@@ -97,6 +102,30 @@ def evaluate(
             return replace(scores, warnings=[*scores.warnings, f"the scores were not saved: {error}"]), None
     discard(pictures, networks, cache)
     return scores, path
+
+
+def share_features(
+    samples: str | os.PathLike[str],
+    reference: str | os.PathLike[str],
+    settings: EvaluateSettings,
+    share: tuple[int, int],
+    device: str | None = None,
+    progress: Progress | None = None,
+    cache: Path | None = None,
+) -> None:
+    """Compute this process's part of the features of both sets, for the process that calls `evaluate` afterwards.
+
+    share: this process's rank and the number of processes; the first one returns when all are done.
+    """
+    where = choose_device(device)
+    pictures, other = open_pictures(samples), open_pictures(reference, settings.size)
+    _check(pictures, other, None)
+    networks, _ = networks_for(settings, where, cache)
+    with threads(settings.threads):
+        for title, images in (("reference", other), ("samples", pictures)):
+            if len(images):
+                count = progress(title, -(-len(images) // share[1])) if progress is not None else None
+                extract_share(images, networks, share, settings.batch, count, cache)
 
 
 def _check(samples: Pictures, reference: Pictures, path: Path | None) -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import shutil
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lwd.compute.devices import float32_to_the_bit
 from lwd.compute.moments import Moments
 from lwd.errors import InputError
 from lwd.evaluation.inception_weights import load_inception
@@ -26,6 +28,8 @@ VERSION = "2"
 """Of the features in the cache; version 2 has the probabilities of classifiers."""
 BLOCK = 500
 """Images per block; a kill loses at most one block."""
+PATIENCE = 600.0
+"""Seconds to wait for the next block of another process."""
 PARTS = 10
 """Number of interleaved parts of a set, for the jackknife."""
 POOL, SPATIAL, PROBABILITIES, ENCODER, CLASSES = "pool", "spatial", "probabilities", "encoder", "classes"
@@ -48,7 +52,7 @@ class InceptionNetwork:
     widths: Mapping[str, int] = {POOL: 2048, SPATIAL: 2023}
 
     def __init__(self, device: torch.device, cache: Path | None = None) -> None:
-        self.network = load_inception(cache).to(device)
+        self.network, self.device = load_inception(cache).to(device), device
         self.identity = f"Inception of 2015-12-05 (files {model_digest((cache or cache_dir()) / 'inception')})"
 
     @property
@@ -68,6 +72,7 @@ class EncoderNetwork:
     def __init__(self, spec: str, device: torch.device, cache: Path | None = None) -> None:
         self.encoder: SemanticEncoder = load_encoder(spec, cache)
         move(self.encoder, device)
+        self.device = device
         self.identity = self.encoder.identity
 
     @torch.no_grad()
@@ -112,9 +117,8 @@ def extract(
     """
     check_count(images)
     folder = _folder(images, networks, cache)
-    batch = max(n for n in range(1, min(max(batch, 1), BLOCK) + 1) if BLOCK % n == 0)
-    count = -(-len(images) // BLOCK)
-    with held(_lock(folder)):
+    batch, count = _batch(batch), -(-len(images) // BLOCK)
+    with held(_lock(folder)), float32_to_the_bit():
         done = _done(folder, count)
         if progress is not None:
             progress(min(done * BLOCK, len(images)))
@@ -124,6 +128,50 @@ def extract(
             block = _block(stream, size, networks, device, progress)
             write_safetensors(folder / f"{number:05}.safetensors", block)
         return _gather(images, folder, count)
+
+
+def extract_share(
+    images: Pictures,
+    networks: Sequence[Network],
+    share: tuple[int, int],
+    batch: int = 25,
+    progress: Callable[[int], object] | None = None,
+    cache: Path | None = None,
+) -> None:
+    """Compute this process's blocks of features into the cache; the first process returns when all blocks are there.
+
+    share: this process's rank and the number of processes. A later `extract` reads the blocks.
+    """
+    check_count(images)
+    (rank, world), folder, count = share, _folder(images, networks, cache), -(-len(images) // BLOCK)
+    device = getattr(networks[0], "device", torch.device("cpu"))
+    with float32_to_the_bit():
+        for number in range(rank, count, world):
+            size = min(BLOCK, len(images) - number * BLOCK)
+            path = folder / f"{number:05}.safetensors"
+            if not _is_intact(path):
+                stream = images.batches(_batch(batch), number * BLOCK)
+                write_safetensors(path, _block(stream, size, networks, device, None))
+            if progress is not None:
+                progress(size)
+    if rank == 0:
+        _wait(folder, count)
+
+
+def _wait(folder: Path, count: int, patience: float = PATIENCE) -> None:
+    """Wait for the blocks of other processes; if none appears for a long time, `extract` computes the missing ones."""
+    missing, since = count, time.monotonic()
+    while missing and time.monotonic() - since < patience:
+        left = sum(not (folder / f"{number:05}.safetensors").is_file() for number in range(count))
+        if left < missing:
+            missing, since = left, time.monotonic()
+        if left:
+            time.sleep(0.1)
+
+
+def _batch(batch: int) -> int:
+    """The largest size up to `batch` that divides a block."""
+    return max(n for n in range(1, min(max(batch, 1), BLOCK) + 1) if BLOCK % n == 0)
 
 
 def check_count(images: Pictures) -> None:
@@ -179,7 +227,11 @@ def discard(images: Pictures, networks: Sequence[Network], cache: Path | None = 
 
 
 def _folder(images: Pictures, networks: Sequence[Network], cache: Path | None) -> Path:
-    key = hashlib.sha256("\n".join([VERSION, images.digest, *(n.identity for n in networks)]).encode()).hexdigest()[:20]
+    lines = [VERSION, images.digest, *(network.identity for network in networks)]
+    # Another device rounds differently.
+    kinds = {getattr(network, "device", torch.device("cpu")).type for network in networks} - {"cpu"}
+    lines += [f"{kind}, float32" for kind in sorted(kinds)]
+    key = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:20]
     return (cache or cache_dir()) / "features" / key
 
 

@@ -14,6 +14,8 @@ CHUNK = 2**26
 DOUBT = 1e-9
 """Accuracy of distances from the Gram matrix, relative to squared lengths; closer comparisons use direct differences.
 Rounding is much smaller, but balls end exactly on points, so that ties are common."""
+DOUBT32 = 1e-4
+"""The same for distances in float32 on a GPU: the rounding of 2048 products, with a margin."""
 SPARE = 8
 """Extra neighbours beyond the k-th, in case rounding put them in the wrong order."""
 
@@ -57,18 +59,22 @@ class Overlap:
     coverage_without: list[float]
 
 
-def overlap(ref: Tensor, sample: Tensor, k: int = 3, wide: int = 5, parts: int = 10) -> Overlap:
+def overlap(
+    ref: Tensor, sample: Tensor, k: int = 3, wide: int = 5, parts: int = 10, device: torch.device | None = None
+) -> Overlap:
     """Precision and recall with k neighbours, density and coverage with `wide`, in one pass over the pairs.
 
     parts: row i of the samples belongs to part i % parts; for each part, balls are recomputed without it.
+    device: of a GPU, for distances in float32; what rounding could change is decided in float64, so that the result is
+    the same. By default all is float64 on the CPU.
     """
     ref, sample = _pair(ref, sample, max(k, wide))
-    near = neighbours(ref, min(max(k, wide) + SPARE, len(ref) - 1))[0]
+    near = neighbours(ref, min(max(k, wide) + SPARE, len(ref) - 1), device)[0]
     ref_radii, wide_radii = near[:, k - 1, None], near[:, wide - 1, None]
-    sample_radii, others = _left_out(sample, k, parts)
+    sample_radii, others = _left_out(sample, k, parts, device)
     precise, inside = torch.zeros(len(sample), dtype=torch.bool), torch.zeros(len(sample), dtype=torch.float64)
     recalled, covered = (torch.zeros(len(ref), parts + 1, dtype=torch.bool) for _ in range(2))
-    for block in blocks(ref, sample):
+    for block in blocks(ref, sample, device):
         precise |= block.reached(ref_radii[block.rows]).any(0)
         for column, radius in enumerate((sample_radii, *others)):
             recalled[block.rows, column] = block.reached(radius).any(1)
@@ -81,9 +87,9 @@ def overlap(ref: Tensor, sample: Tensor, k: int = 3, wide: int = 5, parts: int =
     return Overlap(precise.double(), recalled[:, 0].double(), inside / wide, covered[:, 0].double(), *shares)
 
 
-def _left_out(sample: Tensor, k: int, parts: int) -> tuple[Tensor, list[Tensor]]:
+def _left_out(sample: Tensor, k: int, parts: int, device: torch.device | None = None) -> tuple[Tensor, list[Tensor]]:
     """Radii of the samples, and radii without each part; points of the part itself have no ball (-inf)."""
-    near, numbers = neighbours(sample, min(4 * k + SPARE, len(sample) - 1))
+    near, numbers = neighbours(sample, min(4 * k + SPARE, len(sample) - 1), device)
     own = torch.arange(len(sample)) % parts
     out = []
     for part in range(parts):
@@ -97,13 +103,14 @@ def radii(points: Tensor, k: int) -> Tensor:
     return neighbours(points, min(k + SPARE, len(points) - 1))[0][:, k - 1].clone()
 
 
-def neighbours(points: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def neighbours(points: Tensor, count: int, device: torch.device | None = None) -> tuple[Tensor, Tensor]:
     """Squared distances (n, count) of each point to its nearest neighbours, in order, and their row numbers."""
     values, numbers = [], []
-    for block in blocks(points, points):
+    for block in blocks(points, points, device):
         index = torch.arange(len(points))[block.rows]
-        block.squared[torch.arange(len(index)), index] = torch.inf
-        near = block.squared.topk(count, dim=1, largest=False).indices
+        place = index.to(block.squared.device)
+        block.squared[torch.arange(len(index), device=place.device), place] = torch.inf
+        near = block.squared.topk(count, dim=1, largest=False).indices.cpu()
         exact = direct(points, points, index.repeat_interleave(count), near.flatten()).reshape(-1, count)
         exact, order = exact.sort(1)
         values.append(exact)
@@ -132,21 +139,24 @@ class Block:
 
     def reached(self, radii: Tensor) -> Tensor:
         """Distance <= radius, exactly. radii: squared, (r, 1) or (m,)."""
-        hits, pairs = self.squared <= radii, self._doubtful(radii)
+        pairs = self._doubtful(radii)
+        hits = (self.squared <= radii.to(self.squared)).cpu()
         hits[pairs] = self._exact(pairs) <= radii.expand_as(hits)[pairs]
         return hits
 
     def inside(self, radii: Tensor) -> Tensor:
         """Distance < radius, exactly."""
-        hits, pairs = self.squared < radii, self._doubtful(radii)
+        pairs = self._doubtful(radii)
+        hits = (self.squared < radii.to(self.squared)).cpu()
         hits[pairs] = self._exact(pairs) < radii.expand_as(hits)[pairs]
         return hits
 
     def _doubtful(self, radii: Tensor) -> tuple[Tensor, ...]:
+        doubt, radii = DOUBT if self.squared.dtype == torch.float64 else DOUBT32, radii.to(self.squared)
         gap = (self.squared - radii).abs_()
         for part in (*self.lengths, radii):
-            gap.sub_(part, alpha=DOUBT)
-        return (gap <= 0).nonzero(as_tuple=True)
+            gap.sub_(part, alpha=doubt)
+        return tuple(part.cpu() for part in (gap <= 0).nonzero(as_tuple=True))
 
     def _exact(self, pairs: tuple[Tensor, ...]) -> Tensor:
         if not len(pairs[0]):
@@ -154,16 +164,18 @@ class Block:
         return direct(self.a, self.b, pairs[0] + self.rows.start, pairs[1])
 
 
-def blocks(a: Tensor, b: Tensor) -> Iterator[Block]:
-    """Yield squared distances of the rows of a to all rows of b, block by block."""
+def blocks(a: Tensor, b: Tensor, device: torch.device | None = None) -> Iterator[Block]:
+    """Yield squared distances of the rows of a to all rows of b, block by block; on a device they are float32."""
     # Centred: |x|^2 + |y|^2 - 2 x.y loses digits if the points are far from the origin.
     centre = torch.stack([part.double().sum(0) for part in torch.split(b, BLOCK)]).sum(0) / len(b)
     centred = torch.empty(b.shape, dtype=torch.float64)
     for low in range(0, len(b), BLOCK):
         centred[low : low + BLOCK] = b[low : low + BLOCK].double() - centre
+    kind = {"dtype": torch.float64} if device is None else {"dtype": torch.float32, "device": device}
+    centred = centred.to(**kind)
     lengths, size = torch.linalg.vector_norm(centred, dim=1).square(), max(1, CHUNK // (8 * len(b)))
     for low in range(0, len(a), size):
-        part = a[low : low + size].double() - centre
+        part = (a[low : low + size].double() - centre).to(**kind)
         own = part.square().sum(1, keepdim=True)
         squared = torch.addmm(own + lengths, part, centred.T, alpha=-2).clamp_(min=0)
         yield Block(a, b, slice(low, low + len(part)), squared, (own, lengths))

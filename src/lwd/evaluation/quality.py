@@ -1,7 +1,8 @@
 """The quality of a solver setting: the Fréchet distance of its samples, without writing them to disk."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -39,7 +40,10 @@ class Quality:
     def __call__(self, trial: Trial) -> tuple[float, float]:
         chosen = {"solver": trial.solver, "steps": trial.steps, "placement": trial.placement or UNIFORM}
         s = self.generator.settings.changed(count=self.count, rtol=trial.rtol, **chosen)
-        drawn = _Drawn(replace(self.generator, settings=s))
+        generator = replace(self.generator, settings=s)
+        # The times of the trial's steps are known; placing them again would cost as much as finding them.
+        placed = {"method": trial.solver, "grid": list(trial.grid)} if trial.grid is not None else generator.solver()
+        drawn = _Drawn(generator, placed)
         with threads(s.threads):
             features = extract(drawn, self.networks, self.generator.device)
         discard(drawn, self.networks)
@@ -50,9 +54,8 @@ class Quality:
 class _Drawn:
     """Samples as a set of pictures."""
 
-    def __init__(self, generator: Generator) -> None:
-        self.generator, self.name = generator, "samples"
-        self.solver = generator.solver()
+    def __init__(self, generator: Generator, solver: Mapping[str, Any]) -> None:
+        self.generator, self.name, self.solver = generator, "samples", solver
         self.digest = f"drawn-{generator.settings}-{self.solver}-{generator.record}"
 
     def __len__(self) -> int:

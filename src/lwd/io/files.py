@@ -1,10 +1,12 @@
 """Reading and writing files atomically: no file is ever half written."""
 
+import errno
 import hashlib
 import json
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,6 +17,10 @@ from lwd.errors import InputError
 MAX_JSON_BYTES = 64 * 2**20
 MODEL_FILES = (".json", ".safetensors", ".bin")
 """Files that determine the result of a model; a README, for example, does not."""
+
+
+RECOMMENDED = "sampling.json"
+"""Recommended solvers of a model, which are no part of it: they may be added later."""
 
 
 def cache_dir() -> Path:
@@ -38,8 +44,18 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         with suppress(OSError):
             temporary.unlink()
         if isinstance(error, OSError):
-            raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+            raise cannot_write(path, error) from error
         raise
+
+
+def cannot_write(path: str | os.PathLike[str], error: OSError) -> InputError:
+    """Explain a failed write in one line that says what to do."""
+    reason = f"cannot write {path}: {error.strerror or error}"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return InputError(f"{reason}; free some space and run the same command again, what is complete is kept")
+    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return InputError(f"{reason}; use a directory that you may write to")
+    return InputError(reason)
 
 
 def check_destination(path: str | os.PathLike[str], replace: bool = False) -> Path:
@@ -57,15 +73,17 @@ def check_destination(path: str | os.PathLike[str], replace: bool = False) -> Pa
 
 
 @contextmanager
-def atomic_directory(path: str | os.PathLike[str], replace: bool = False) -> Iterator[Path]:
+def atomic_directory(path: str | os.PathLike[str], replace: bool = False, prepared: str = "") -> Iterator[Path]:
     """Yield a directory that appears at `path` only if the block succeeds; an old one stays until then.
 
     replace: allow replacing an old directory that contains a config.json; no other directory is ever replaced.
+    prepared: name of an existing directory beside `path` to fill, which other processes may fill as well.
     """
     path = check_destination(path, replace)
     temporary, old = (path.parent / f".{path.name}.{secrets.token_hex(6)}" for _ in range(2))
+    temporary = path.parent / prepared if prepared else temporary
     try:
-        temporary.mkdir(parents=True)
+        temporary.mkdir(parents=True, exist_ok=bool(prepared))
         yield temporary
         if replace and path.exists():
             os.replace(path, old)
@@ -76,7 +94,7 @@ def atomic_directory(path: str | os.PathLike[str], replace: bool = False) -> Ite
         if old.exists() and not path.exists():
             os.replace(old, path)
         if isinstance(error, OSError):
-            raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+            raise cannot_write(path, error) from error
         raise
     finally:
         for leftover in (temporary, old):
@@ -94,8 +112,22 @@ def install(directory: Path, fill: Callable[[Path], None]) -> Path:
     return directory
 
 
+def check_file(path: str | os.PathLike[str]) -> int:
+    """Return the size of a file; an error if it does not exist or is not a regular file (a pipe would block)."""
+    try:
+        about = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise InputError(f"{path} does not exist") from error
+    except (OSError, ValueError) as error:  # ValueError: a null character in the name
+        raise InputError(f"cannot read {str(path)!r}: {getattr(error, 'strerror', None) or error}") from error
+    if not stat.S_ISREG(about.st_mode):
+        raise InputError(f"{path} is not a file")
+    return about.st_size
+
+
 def sha256(path: str | os.PathLike[str]) -> str:
     """Return the checksum of a file."""
+    check_file(path)
     try:
         with Path(path).open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -107,7 +139,8 @@ def model_digest(directory: str | os.PathLike[str]) -> str:
     """Return a checksum (16 hexadecimal digits) of the configuration and weights in a model directory."""
     digest = hashlib.sha256()
     try:
-        for path in sorted(p for p in Path(directory).iterdir() if p.suffix in MODEL_FILES and p.is_file()):
+        found = (p for p in Path(directory).iterdir() if p.suffix in MODEL_FILES and p.is_file())
+        for path in sorted(p for p in found if p.name != RECOMMENDED):
             digest.update(f"{path.name} {sha256(path)}\n".encode())
     except OSError as error:
         raise InputError(f"cannot read {directory}: {error.strerror or error}") from error
@@ -132,7 +165,7 @@ def check_writable(directory: str | os.PathLike[str]) -> None:
         probe.open("xb").close()
         probe.unlink(missing_ok=True)  # another process may have removed it
     except OSError as error:
-        raise InputError(f"cannot write {directory}: {error.strerror or error}") from error
+        raise cannot_write(directory, error) from error
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
@@ -153,13 +186,11 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
 def read_json(path: str | os.PathLike[str]) -> Any:
     """Parse a JSON file, or raise an InputError that names it."""
     path = Path(path)
+    size = check_file(path)
+    if size > MAX_JSON_BYTES:
+        raise InputError(f"{path} has {size} bytes; lwd reads JSON files of up to {MAX_JSON_BYTES} bytes")
     try:
-        size = path.stat().st_size
-        if size > MAX_JSON_BYTES:
-            raise InputError(f"{path} has {size} bytes; lwd reads JSON files of up to {MAX_JSON_BYTES} bytes")
         content = path.read_bytes()
-    except FileNotFoundError as error:
-        raise InputError(f"{path} does not exist") from error
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from error
     try:

@@ -9,10 +9,12 @@ from typing import Any
 
 from lwd.errors import InputError
 from lwd.io.files import changes, read_json, write_json
+from lwd.io.launch import adopt_slurm
 
 
 def process() -> tuple[int, int]:
-    """Return the rank of this process and the number of processes ($RANK, $WORLD_SIZE: torchrun, accelerate)."""
+    """Return the rank of this process and the number of processes ($RANK, $WORLD_SIZE: torchrun, accelerate; srun)."""
+    adopt_slurm()
     rank, world = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1")
     if not (rank.isdecimal() and world.isdecimal() and int(rank) < int(world)):
         raise InputError(f"RANK must be below WORLD_SIZE, got {rank!r} and {world!r}; use torchrun, or unset both")

@@ -4,7 +4,7 @@ import hashlib
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,9 @@ from torch import Tensor
 from lwd.errors import InputError
 from lwd.images.sources import ImageSource, Pixels, center_crop, leave_out, source_digest
 from lwd.io.files import read_json
+from lwd.latents.batch import Batch, StoredBatch
 from lwd.latents.encode import PARTS
-from lwd.latents.reader import Batch, LatentReader
+from lwd.latents.reader import LatentReader
 from lwd.latents.shards import read_manifest
 from lwd.representations.encoders import SemanticEncoder, move, resize_map
 from lwd.representations.texture import from_uint8
@@ -74,6 +75,10 @@ class AlignedReader(LatentReader):
         """Return the images `index` (b,), mirrored where `flip`, with their features on the encoder's device."""
         found = super().gather(index, flip)
         return Batch(found.latents, found.labels, found.index, self._features(index, flip))
+
+    def gather_stored(self, index: np.ndarray[Any, Any], flip: np.ndarray[Any, Any], pin: bool = False) -> StoredBatch:
+        """Return the same images as they are stored, with their features."""
+        return replace(super().gather_stored(index, flip, pin), features=self._features(index, flip))
 
     @torch.no_grad()
     def _features(self, index: np.ndarray[Any, Any], flip: np.ndarray[Any, Any]) -> Tensor:

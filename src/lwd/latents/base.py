@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from lwd.groups import Layout
-from lwd.latents.reader import Batch
+from lwd.latents.batch import Batch
 from lwd.latents.statistics import Statistics
 
 

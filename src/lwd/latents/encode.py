@@ -1,9 +1,11 @@
 """Encoding images into shards of texture and semantic latents, by any number of processes, with one manifest."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+import platform
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +17,15 @@ from lwd.compute.devices import choose_device, threads
 from lwd.compute.moments import ChannelMoments
 from lwd.errors import InputError
 from lwd.images.catalog import open_source
-from lwd.images.sources import BadImage, ImageSource, center_crop, source_digest
+from lwd.images.loading import Loader, Unreadable
+from lwd.images.sources import ImageSource, source_digest
 from lwd.io.files import read_json, write_json
 from lwd.io.jobs import keep_plan, shared
+from lwd.io.locks import held
 from lwd.latents.encoders import Encoders
-from lwd.latents.formats import PartMoments, ShardPart
+from lwd.latents.formats import CaptionsFile, PartMoments, ShardPart
 from lwd.latents.settings import EncodeSettings
-from lwd.latents.shards import MANIFEST, group_key, open_shard, write_manifest, write_shard
+from lwd.latents.shards import CAPTIONS, MANIFEST, group_key, open_shard, write_manifest, write_shard
 from lwd.latents.statistics import statistics_of
 from lwd.representations.encoders import move
 from lwd.representations.texture import from_uint8
@@ -30,6 +34,10 @@ DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.
 PARTS = "parts"
 SHOWN = 5
 """Unreadable images named in a message; the manifest lists all of them."""
+WORKERS = 4
+"""Processes that read images for one GPU."""
+FREE = ("skip_bad", "workers")
+"""Settings that may change when an encoding resumes."""
 LEFTOVERS = (".shard-*", ".manifest.json.*", ".probe.*", f"{PARTS}/.*")
 """Temporary files that killed processes leave behind."""
 
@@ -47,10 +55,16 @@ class _Job:
     settings: EncodeSettings
     device: torch.device
     provenance: Mapping[str, Any]
+    loader: Loader
 
     @property
     def count(self) -> int:
         return -(-len(self.source) // self.settings.shard_size)
+
+    def rows(self, number: int) -> tuple[int, int]:
+        """First image of a shard, and the first of the next one."""
+        size = self.settings.shard_size
+        return number * size, min((number + 1) * size, len(self.source))
 
     def part(self, number: int) -> Path:
         """Path of a shard's `ShardPart`, which is written after the shard."""
@@ -105,27 +119,59 @@ def encode(
     source = open_source(source) if isinstance(source, str) else source
     if not 0 <= rank < world:
         raise InputError(f"the rank of {world} processes must be 0 to {world - 1}, got {rank}")
+    _check_captions(source, settings)
     where = choose_device(str(device))
-    provenance = {"source": source.name, "digest": source_digest(source), "classes": list(source.classes)}
-    job = _Job(source, Path(out), encoders, settings, where, provenance | {"encoders": dict(encoders.record)})
+    provenance = {"source": source.name, "digest": _digest(source, Path(out)), "classes": list(source.classes)}
+    loader = Loader(source, settings.size, _workers(settings, where))
+    job = _Job(source, Path(out), encoders, settings, where, provenance | {"encoders": dict(encoders.record)}, loader)
     _check_plan(job)
     manifest = job.out / MANIFEST
     if manifest.exists() and not job.all_done():
         manifest.unlink(missing_ok=True)
-    with threads(settings.threads):
+    with threads(settings.threads), closing(loader):
         for tool in encoders.tools:
             move(tool, where)
-        for number in range(rank, job.count, world):
-            if not job.is_done(number):
-                _encode_shard(job, number)
-            if progress is not None:
-                progress(min(settings.shard_size, len(source) - number * settings.shard_size))
+        _encode_all(job, range(rank, job.count, world), progress)
     if not job.all_done():
         return f"rank {rank} of {world}: done; the manifest follows when all processes are done"
     if not manifest.exists():
         _finish(job)
     _remove_leftovers(job.out)
     return _summary(job)
+
+
+def _encode_all(job: _Job, numbers: Sequence[int], progress: Callable[[int], object] | None) -> None:
+    """Encode the shards that are missing; workers read the images of the next one meanwhile."""
+    missing = [number for number in numbers if not job.is_done(number)]
+    following = dict(pairwise(missing))
+    for number in numbers:
+        low, high = job.rows(number)
+        if number in missing:
+            job.loader.announce(low, high)
+            if number in following:
+                job.loader.announce(*job.rows(following[number]))
+            _encode_shard(job, number)
+        if progress is not None:
+            progress(high - low)
+
+
+def _workers(settings: EncodeSettings, device: torch.device) -> int:
+    if settings.workers is not None:
+        return settings.workers
+    return 0 if device.type == "cpu" else WORKERS
+
+
+def _digest(source: ImageSource, out: Path) -> str:
+    """The checksum of the source; of the processes that a launcher started on this machine, one computes it."""
+    if int(os.environ.get("LOCAL_WORLD_SIZE", "1")) < 2:
+        return source_digest(source)
+    launch = f"{os.getppid()}-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+    path = out / PARTS / f".digest-{platform.node()}-{launch}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with held(path.with_suffix(".lock")):
+        if not path.is_file():
+            write_json(path, source_digest(source))
+        return str(read_json(path))
 
 
 def _summary(job: _Job) -> str:
@@ -178,20 +224,17 @@ def _check_finite(tensors: Mapping[str, Tensor], path: Path, dtype: str) -> None
 
 def _images(job: _Job, number: int) -> tuple[list[int], list[Any], list[tuple[int, str]]]:
     """Read the images of a shard: numbers and pixels, and numbers and names of those that cannot be read."""
-    start, size = number * job.settings.shard_size, job.settings.size
     index: list[int] = []
     images: list[Any] = []
     bad: list[tuple[int, str]] = []
     shape = next((shape for shape in _shapes(job) if shape), None)
-    for i in range(start, min(start + job.settings.shard_size, len(job.source))):
-        try:
-            pixels = job.source.image(i)
-        except BadImage as error:
+    low, high = job.rows(number)
+    for i, pixels in enumerate(job.loader.read(low, high), start=low):
+        if isinstance(pixels, Unreadable):
             if not job.settings.skip_bad:
-                raise InputError(f"{error}; skip_bad skips such images", argument="skip_bad") from error
-            bad.append((i, error.name))
+                raise InputError(f"{pixels.message}; skip_bad skips such images", argument="skip_bad")
+            bad.append((i, pixels.name))
             continue
-        pixels = center_crop(pixels, size) if size else pixels
         shape = shape or pixels.shape[:2]
         if pixels.shape[:2] != shape:
             raise InputError(
@@ -237,13 +280,30 @@ def _finish(job: _Job) -> None:
     # Added only now: directories that earlier versions started can be finished.
     provenance = {**job.provenance, "size": job.settings.size} | ({"left_out": bad} if bad else {})
     lines = [part.line for part in parts if part.line is not None]
+    if job.settings.captions:
+        left = {number for number, _ in bad}
+        _write_captions(job, [i for i in range(len(job.source)) if i not in left])
     with shared(job.out / MANIFEST):
         write_manifest(job.out, job.encoders.layout, len(job.source.classes), lines, statistics, provenance)
 
 
+def _check_captions(source: ImageSource, settings: EncodeSettings) -> None:
+    """Raise an error before the first image is encoded, if captions are wanted but missing."""
+    if settings.captions and not hasattr(source, "caption"):
+        raise InputError(f"{source.name} has no captions; use a folder with IMAGE.txt beside IMAGE.jpg", "captions")
+    if settings.captions and len(source):
+        source.caption(0)  # type: ignore[attr-defined]
+
+
+def _write_captions(job: _Job, index: list[int]) -> None:
+    texts = [job.source.caption(i) for i in index]  # type: ignore[attr-defined]
+    with shared(job.out / CAPTIONS):
+        CaptionsFile(captions=texts).write(job.out / CAPTIONS)
+
+
 def _check_plan(job: _Job) -> None:
-    """Raise an error if the directory has shards of other settings, encoders or images; skip_bad may change."""
-    settings = {key: value for key, value in job.settings.to_dict().items() if key != "skip_bad"}
+    """Raise an error if the directory has shards of other settings, encoders or images."""
+    settings = {key: value for key, value in job.settings.to_dict().items() if key not in FREE}
     plan = {**settings, "device": job.device.type, "images": len(job.source), **job.provenance}
     # Checked before the plan: another process may be writing both.
     started = any(job.out.glob("*.safetensors")) or any((job.out / PARTS).glob("[0-9]*.json"))

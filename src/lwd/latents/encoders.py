@@ -151,6 +151,6 @@ def load_compressor(directory: str | os.PathLike[str]) -> Compressor:
         SemVAEFile.format_name(): load_semvae,
     }
     kind = value.get("format") if isinstance(value, Mapping) else None
-    if kind not in kinds:
+    if not isinstance(kind, str) or kind not in kinds:
         raise InputError(f"{directory} is not a compressor (PCA or SemVAE); its format is {kind!r}")
     return kinds[kind](directory)

@@ -87,6 +87,17 @@ class Manifest(FileRecord):
         return {str(name): str(one) for name, one in found.items()} if isinstance(found, dict) else {}
 
 
+class CaptionsFile(FileRecord):
+    """captions.json beside manifest.json: a text for each image."""
+
+    format: Literal["lwd.captions"] = "lwd.captions"
+    version: Literal[1] = 1
+    captions: list[str]
+    """One for each image in the shards, in order."""
+
+    what: ClassVar[str] = "captions"
+
+
 class PartMoments(Record):
     """Count, mean and sum of squared deviations of each channel of a group."""
 

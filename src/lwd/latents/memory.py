@@ -9,7 +9,7 @@ from torch import Tensor
 from lwd.compute.order import order
 from lwd.errors import InputError
 from lwd.groups import Layout
-from lwd.latents.reader import Batch
+from lwd.latents.batch import Batch
 from lwd.latents.statistics import Statistics
 
 

@@ -22,5 +22,9 @@ class EncodeSettings(Record):
     """Skip images that cannot be read instead of stopping."""
     size: Annotated[int, Field(ge=0)] = 0
     """Crop and scale images to this many pixels; 0 = keep their size."""
+    captions: bool | None = None
+    """Also store captions, from a text file beside each image (IMAGE.txt for IMAGE.jpg)."""
+    workers: Annotated[int, Field(ge=0)] | None = None
+    """Processes that read images while the networks compute (default: 4 on a GPU, else 0)."""
     threads: Annotated[int, Field(ge=1)] = 2
     """CPU threads per process; affects the last bits."""

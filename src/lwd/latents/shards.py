@@ -17,12 +17,13 @@ from torch import Tensor
 
 from lwd.errors import InputError
 from lwd.groups import Group, Layout
-from lwd.io.files import sha256
+from lwd.io.files import check_file, sha256
 from lwd.io.tensors import DTYPES, write_safetensors
 from lwd.latents.formats import Manifest, ShardLine
 from lwd.latents.statistics import Statistics, read_reference_statistics
 
 MANIFEST = "manifest.json"
+CAPTIONS = "captions.json"
 FEATURES = "feats_dino"
 MAX_HEADER = 2**20
 TORCH = {name: dtype for dtype, name in DTYPES.items()}
@@ -84,6 +85,22 @@ class Shard:
             raise InputError(f"{self.path} was truncated to {size} bytes after it was opened")
         return content
 
+    def load(self, key: str) -> Tensor:
+        """Read a tensor, and nothing else, from the file."""
+        entry = self.entries[key]
+        try:
+            with self.path.open("rb", buffering=0) as file:
+                if hasattr(os, "posix_fadvise"):
+                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+                content = os.pread(file.fileno(), entry.size, entry.start)
+        except OSError as error:
+            raise InputError(f"cannot read {self.path}: {error.strerror or error}") from error
+        if len(content) != entry.size:
+            raise InputError(f"{self.path} was truncated after it was opened")
+        if not content:
+            return torch.empty(entry.shape, dtype=entry.kind)
+        return torch.frombuffer(bytearray(content), dtype=entry.kind).reshape(entry.shape)
+
     def rows(self, key: str, content: Tensor) -> Tensor:
         """Return the bytes of a tensor, one row per image, as a view of `bytes()`."""
         entry = self.entries[key]
@@ -100,6 +117,7 @@ class Shard:
 def open_shard(path: str | os.PathLike[str]) -> Shard:
     """Read the header of a shard; errors name a missing, truncated or malformed file."""
     path = Path(path)
+    check_file(path)
     try:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
@@ -124,7 +142,7 @@ def _entry(path: Path, key: str, value: Any, base: int, size: int) -> Entry:
         dtype, shape, (start, end) = value["dtype"], tuple(map(int, value["shape"])), map(int, value["data_offsets"])
         entry = Entry(dtype, shape, base + start)
         fits = start >= 0 and min(shape, default=0) >= 0 and end - start == entry.size
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise InputError(f"{path}: the header's entry {key!r} is malformed ({error})") from error
     if not fits or base + end > size:
         raise InputError(f"{path} is truncated: {key!r} ends at byte {base + end}, the file has {size}")

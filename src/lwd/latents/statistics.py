@@ -34,7 +34,7 @@ class Statistics:
                     f"statistics of {name!r} need one mean and std per channel, got shapes {tuple(mean.shape)} "
                     f"and {tuple(std.shape)}"
                 )
-            if not (torch.isfinite(mean) & torch.isfinite(std) & (std > 0)).all():
+            if not (torch.isfinite(mean) & torch.isfinite(std) & (std > 0) & torch.isfinite(1 / std)).all():
                 raise InputError(f"statistics of {name!r} must be finite, with every std > 0")
 
     def normalize(self, latents: Tensor, layout: Layout) -> Tensor:
@@ -78,6 +78,12 @@ def statistics_of(moments: Mapping[str, ChannelMoments]) -> Statistics:
     return Statistics(means, stds)
 
 
+def unit_statistics(layout: Layout) -> Statistics:
+    """Mean 0 and standard deviation 1: latents that stay as they are."""
+    zeros = {group.name: torch.zeros(group.channels) for group in layout}
+    return Statistics(zeros, {name: torch.ones_like(mean) for name, mean in zeros.items()})
+
+
 def save_statistics(statistics: Statistics, path: str | os.PathLike[str]) -> None:
     """Write as JSON; float32 values round-trip bit for bit."""
     StatisticsFile(groups=statistics.groups()).write(path)
@@ -106,7 +112,7 @@ def read_reference_statistics(files: Mapping[str, str | os.PathLike[str]]) -> St
             raise InputError(f"{path} must contain a dictionary with 'mean' and 'std'")
         try:
             mean[name], std[name] = (_vector(value[key]) for key in ("mean", "std"))
-        except (TypeError, ValueError, RuntimeError) as error:
+        except (TypeError, ValueError, RuntimeError, OverflowError) as error:
             raise InputError(f"{path}: 'mean' and 'std' must be tensors of numbers ({error})") from error
     return Statistics(mean, std)
 

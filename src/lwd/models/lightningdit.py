@@ -1,9 +1,8 @@
 """LightningDiT with one clock per group: the paper's network, and its single-clock and DiT-style variants."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from functools import cache
 from typing import Any
 
 import torch
@@ -30,6 +29,10 @@ SIZES = {  # depth, width, heads
     "1p0B": (24, 1536, 24),
     "1p6B": (28, 1792, 28),
 }
+
+
+LARGEST = {"depth": 1000, "classes": 2**31 - 2, "patch": 1024}
+"""Bounds of a configuration, so that a damaged file cannot ask for a network that fills the memory; others: 2^20."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +70,8 @@ class LightningDiTConfig:
         counts = ("depth", "width", "heads", "classes", "patch", "mlp_width", "projector_width", "features")
         for name in counts:
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InputError(f"{name} must be an integer >= 1, got {value!r}")
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST.get(name, 2**20):
+                raise InputError(f"{name} must be an integer from 1 to {LARGEST.get(name, 2**20)}, got {value!r}")
         for name in ("null_row", "qk_norm", "rotary", "shift", "learned_sigma"):
             if not isinstance(getattr(self, name), bool):
                 raise InputError(f"{name} must be true or false, got {getattr(self, name)!r}")
@@ -93,7 +96,9 @@ class LightningDiTConfig:
 
     def tokens(self, height: int, width: int) -> tuple[int, int]:
         """Return the rows and columns of tokens for a latent of this height and width."""
-        valid = all(isinstance(side, int) and not isinstance(side, bool) and side >= 1 for side in (height, width))
+        valid = all(
+            isinstance(side, int) and not isinstance(side, bool) and 1 <= side <= 2**14 for side in (height, width)
+        )
         if not valid or height % self.patch or width % self.patch:
             raise InputError(f"a latent of {height}x{width} cannot be cut into patches of {self.patch}")
         return height // self.patch, width // self.patch
@@ -125,12 +130,12 @@ class LightningDiTConfig:
 class LightningDiT(nn.Module):
     """Velocity of the composite latent: `model(z, times, label)`; zero at initialisation (adaLN-zero).
 
-    checkpoint: recompute blocks in the backward pass to save memory. compile: use torch.compile.
+    checkpoint: recompute blocks in the backward pass to save memory. compile: compile the blocks.
     """
 
     def __init__(self, config: LightningDiTConfig, checkpoint: bool = False, compile: bool = False) -> None:
         super().__init__()
-        self.config, self.checkpoint, self.compiled = config, checkpoint, compile
+        self.config, self.checkpoint = config, checkpoint
         c = config
         self.x_embedder = PatchEmbedder(c.layout.channels, c.patch, c.width)
         self.clocks = nn.ModuleDict(
@@ -138,7 +143,10 @@ class LightningDiT(nn.Module):
         )
         self.y_embedder = LabelEmbedder(c.classes + c.null_row, c.width)
         block = (c.width, c.heads, c.mlp_width, c.norm, c.mlp, c.qk_norm, c.shift)
-        self.blocks = nn.ModuleList(Block(*block) for _ in range(c.depth))
+        blocks = [Block(*block) for _ in range(c.depth)]
+        for built in blocks:
+            built.compiled = compile
+        self.blocks = nn.ModuleList(blocks)
         out = c.patch**2 * c.layout.channels * (2 if c.learned_sigma else 1)
         self.final_layer = FinalLayer(c.width, out, c.norm)
         self.repa_projector = _projector(c) if c.tap else None
@@ -176,9 +184,7 @@ class LightningDiT(nn.Module):
         return velocity, self.repa_projector(tokens).transpose(1, 2).unflatten(2, (rows, columns))
 
     def _run(self, z: Tensor, times: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
-        # Compile the function, not a bound method: a deep copy (such as an EMA) must use its own weights.
-        run = compiled_run() if self.compiled else LightningDiT.run
-        return run(self, z.to(self.x_embedder.proj.weight.dtype), times, label, *self.tables(z))
+        return self.run(z.to(self.x_embedder.proj.weight.dtype), times, label, *self.tables(z))
 
     def run(
         self, z: Tensor, times: Tensor, label: Tensor, positions: Tensor, rotary: tuple[Tensor, Tensor] | None
@@ -256,12 +262,6 @@ class LightningDiT(nn.Module):
             raise InputError(f"labels must be integers, got {label.dtype}")
         if label.device.type == "cpu" and ((label < 0) | (label >= rows)).any():  # on a GPU this would synchronise
             raise InputError(f"labels must be in 0..{rows - 1}, got {label.min()} to {label.max()}")
-
-
-@cache
-def compiled_run() -> Callable[..., tuple[Tensor, Tensor]]:
-    """Return the compiled forward pass, shared by all networks."""
-    return torch.compile(LightningDiT.run)
 
 
 def clock_key(group: str) -> str:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from lwd.checkpoints.directory import locate
+from lwd.compute.devices import Autocast
 from lwd.compute.order import mix
 from lwd.errors import InputError
 from lwd.io.files import model_digest
@@ -20,11 +21,13 @@ from lwd.objective import FlowObjective, Reduction
 from lwd.path import Velocity
 from lwd.probing.joint import probe_config
 from lwd.sampler import sample
+from lwd.schedule.base import Schedule
 from lwd.schedule.fixed import Synchronous
 from lwd.surfaces.curvature import predicted_error
 from lwd.surfaces.files import NAME, load_surfaces, save_surfaces
-from lwd.surfaces.table import LEAST, GridSurfaces, SurfaceTable, smooth, tabulate
+from lwd.surfaces.table import LEAST, GridSurfaces, SurfaceTable, TableOptions, smooth, tabulate
 from lwd.training.config import Config, load_config, with_changes
+from lwd.training.devices import Devices
 from lwd.training.journal import read_metrics
 from lwd.training.task import RunOptions, Task, prepare
 from lwd.training.train import Data, build_network, class_names, open_data, versions
@@ -61,32 +64,43 @@ def surface_probe(
         raise InputError("a single group has no schedule to learn; a probe needs at least two groups")
     _check(p.points, p.samples, len(data))
     network = options.network or build_network(config, data)
-    reader = copy.deepcopy(network).to(devices.device).eval()
+    own = copy.deepcopy(options.network)  # training moves and wraps it; one of ours is built again
     objective = FlowObjective(data.layout, o.weights, o.reduction)
     about: dict[str, Any] = {"by": "lwd probe", "method": "surface", "data": data.fingerprint, "versions": versions()}
     task = Task(network, objective, None, provenance=about | class_names(data))
     outcome = Trainer(config, data, out, task, options).run()
     if not outcome.finished:
         return outcome, None
+    about |= {"steps": p.steps, "seed": config.run.seed, "weights": objective.weights}
+    about |= {"reduction": o.reduction, "points": p.points, "samples": p.samples}
     if devices.main:
-        about |= {"steps": p.steps, "seed": config.run.seed, "weights": objective.weights}
-        about |= {"reduction": o.reduction, "points": p.points, "samples": p.samples}
         about |= {"network": model_digest(locate(out)), "epochs": round(p.steps * config.run.batch / len(data), 2)}
-        if not _is_there(Path(out), about):
-            _tabulate(Path(out), reader, data, about, options.on_table)
+    devices.wait()
+    if not devices.from_main(devices.main and _is_there(Path(out), about)):
+        del network, task  # the trained copy, which may be sharded
+        reader = (own or build_network(config, data)).to(devices.device).eval()
+        _tabulate(Path(out), reader, data, about, (devices, options.on_table))
     devices.wait()
     return outcome, load_surfaces(Path(out) / NAME)[0]
 
 
-def _tabulate(out: Path, network: nn.Module, data: Latents, about: Mapping[str, Any], progress: Any) -> None:
-    """Tabulate the surfaces of the newest averaged weights, and measure the scale of predicted errors."""
+def _tabulate(out: Path, network: nn.Module, data: Latents, about: Mapping[str, Any], how: tuple[Devices, Any]) -> None:
+    """Tabulate the surfaces of the newest averaged weights, all processes together, and write them.
+
+    The main process also measures the scale of predicted errors.
+    """
+    devices, progress = how
     device = next(network.parameters()).device
     network.load_state_dict(read_safetensors(locate(out) / "model.safetensors", str(device)))
     latents, labels = _held(data, about["samples"], about["seed"], device)
     pair = len(data.layout) == 2  # a sampler's error is predicted from a grid
-    table = tabulate(network, latents, labels, data.layout, about["points"], bends=pair, progress=progress)
-    scales = calibrate(network, table, labels[:CALIBRATION], data.size) if pair else {}
-    save_surfaces(table, out / NAME, {**about, "error_scales": scales, "falling": _falling(out)})
+    low = getattr(devices, "bf16", devices.accelerator.mixed_precision == "bf16")
+    fast = Autocast(network) if low else None
+    options = TableOptions(progress, (devices.rank, devices.world), devices.total, fast)
+    table = tabulate(network, latents, labels, data.layout, about["points"], pair, options)
+    if devices.main:
+        scales = calibrate(fast or network, table, labels[:CALIBRATION], data.size, device=device) if pair else {}
+        save_surfaces(table, out / NAME, {**about, "error_scales": scales, "falling": _falling(out)})
 
 
 def _falling(out: Path) -> float | None:
@@ -125,17 +139,23 @@ def _is_there(out: Path, about: Mapping[str, Any]) -> bool:
 
 
 def calibrate(
-    velocity: Velocity, table: SurfaceTable, labels: Tensor, size: Sequence[int], steps: int = 16
+    velocity: Velocity,
+    table: SurfaceTable,
+    labels: Any,
+    size: Sequence[int],
+    steps: int = 16,
+    schedule: Schedule | None = None,
+    device: torch.device | str = "cpu",
 ) -> dict[str, float]:
-    """Measure the ratio of the real error of a sampler to `predicted_error`, by order, under the synchronous schedule.
+    """Measure the ratio of the real error of a sampler to `predicted_error`, by order; the synchronous schedule's.
 
-    The denoiser works under every schedule, so one comparison with real samples is enough: euler for order 1 and heun
-    for order 2, against heun with eight times as many steps.
+    A denoiser that works under every schedule needs one comparison with real samples: euler for order 1 and heun for
+    order 2, against heun with eight times as many steps. schedule: for a denoiser that was trained under one.
     """
     surfaces = smooth(table)
     assert isinstance(surfaces, GridSurfaces)
-    schedule, scales = Synchronous(table.layout.names), dict[str, float]()
-    where: dict[str, Any] = {"size": tuple(size), "device": labels.device, "labels": labels.tolist()}
+    schedule, scales = schedule or Synchronous(table.layout.names), dict[str, float]()
+    where: dict[str, Any] = {"size": tuple(size), "device": device, "labels": labels}
     where["seeds"] = range(len(labels))
     exact = sample(velocity, schedule, table.layout, method="heun", steps=8 * steps, **where).z
     for order, method in ((1, "euler"), (2, "heun")):

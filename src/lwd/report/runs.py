@@ -18,7 +18,10 @@ from lwd.training.formats import RunFile
 from lwd.training.journal import METRICS, read_metrics
 from lwd.training.state import candidates
 
-HIDDEN = ("step", "steps", "skipped", "lr", "steps per second", "gradient norm")
+HIDDEN = (
+    *("step", "steps", "skipped", "lr", "steps per second", "gradient norm"),
+    *("data wait", "peak memory", "MFU", "spike"),
+)
 
 
 def plot_probe(schedule: Schedule, history: tuple[list[int], Tensor], run: Path, verdict: str) -> Figure:
@@ -91,6 +94,6 @@ def describe_run(run: Path) -> str:
     if lines:
         last = lines[-1]
         terms = [f"{name} {value:.4f}" for name, value in last.items() if name not in HIDDEN and value]
-        rows |= {"last losses": ", ".join(terms), "speed": f"{last['steps per second']:.2f} steps per second"}
-        rows["skipped"] = f"{last['skipped']} non-finite steps"
+        rows |= {"last losses": ", ".join(terms), "speed": f"{last.get('steps per second', 0):.2f} steps per second"}
+        rows["skipped"] = f"{last.get('skipped', 0)} non-finite steps"
     return "\n".join(f"{name + ':':<13} {value}" for name, value in rows.items())

@@ -1,7 +1,7 @@
 """Loss surfaces as heat maps, and the lambda path."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from lwd.schedule.io import save_schedule
 from lwd.surfaces.formats import LambdaPathFile, PathPoint
 from lwd.surfaces.integral import pull
 from lwd.surfaces.lambda_path import LambdaPath
+from lwd.surfaces.measure import OffsetRow
 from lwd.surfaces.settings import PathSettings
 from lwd.surfaces.table import SurfaceTable, grid_points, smooth
 
@@ -35,6 +36,8 @@ def plot_surfaces(
     lead = names.index(default_lead(names))
     axis = torch.linspace(0, 1, 81, dtype=torch.float64)
     losses, energies = smooth(table)(grid_points(axis, 2))
+    hidden = outside(table, grid_points(axis, 2))
+    losses[hidden], energies[hidden] = torch.nan, torch.nan
     figure = new_figure(14.4, 8.4)
     panels = figure.subplots(2, 3)
     for row, (values, what) in zip(panels, ((losses, "loss"), (energies, "mean |v|²")), strict=True):
@@ -58,12 +61,20 @@ def plot_surfaces(
     return figure
 
 
+def outside(table: SurfaceTable, points: torch.Tensor) -> torch.Tensor:
+    """Which points are not shown, because the surfaces were not measured there: (m,)."""
+    none = torch.zeros(len(points), dtype=torch.bool)
+    return none if table.band is None else ~table.band.contains(points, 0.01)
+
+
 def draw_pull(axes: Axes, table: SurfaceTable, objective: FlowObjective, lead: int) -> None:
     """Draw the pull of the flow loss on the follower's time: up (red) or down (blue), for one weight_gradient."""
     axis = torch.linspace(0.02, 0.98, 81, dtype=torch.float64)
-    values = pull(smooth(table), objective, grid_points(axis, 2), lead).detach().reshape(81, 81)
+    values = pull(smooth(table), objective, grid_points(axis, 2), lead).detach()
+    values[outside(table, grid_points(axis, 2))] = torch.nan
+    values = values.reshape(81, 81)
     shown = values if lead == 1 else values.T
-    most = float(shown.abs().flatten().kthvalue(int(0.97 * shown.numel())).values)
+    most = float(torch.nanquantile(shown.abs(), 0.97))
     image = axes.imshow(
         shown.numpy(),
         origin="lower",
@@ -135,6 +146,7 @@ def write_path(path: LambdaPath, out: str | os.PathLike[str], about: Mapping[str
         PathPoint(
             kinetic=p.kinetic,
             schedule=p.schedule.to_dict(),
+            outside=p.outside or None,
             **{name: getattr(p, name) for name in ("objective", "flow", "energy", "collapsed", "floor", "error")},
         )
         for p in path.points
@@ -162,6 +174,16 @@ def _mark(axes: Axes, path: LambdaPath) -> None:
         axes.axvline(
             path.weakest.kinetic, color="#333", linewidth=0.9, label=f"weakest stable λ {path.weakest.kinetic:.4g}"
         )
+
+
+def offsets_table(rows: Sequence[OffsetRow], steps: int, trained: float | None) -> str:
+    """Format offsets as a table; a star marks the one that the network was trained with."""
+    lines = [f"  offset   flow loss     energy   predicted error of {steps} Euler steps"]
+    near = min(rows, key=lambda row: abs(row.offset - trained)) if trained is not None else None
+    for row in rows:
+        mark = " *" if row is near else "  "
+        lines.append(f"{row.offset:8.3f}  {row.flow:10.5f} {row.energy:10.4f}   {row.error:10.4g}{mark}")
+    return "\n".join(lines)
 
 
 def path_table(path: LambdaPath) -> str:

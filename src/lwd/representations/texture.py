@@ -68,7 +68,16 @@ class TextureAutoencoder(nn.Module, ABC):
         value = read_json(path)
         if isinstance(value, Mapping) and value.get("format") == PatchAutoencoderFile.format_name():
             return PatchAutoencoder.read(Path(directory))
+        if is_flux2(value):
+            from lwd.representations.flux2 import Flux2Autoencoder  # a subclass
+
+            return Flux2Autoencoder.read(Path(directory))
         return KLAutoencoder.read(Path(directory))
+
+
+def is_flux2(config: Any) -> bool:
+    """Whether a parsed config.json is that of Flux 2's autoencoder."""
+    return isinstance(config, Mapping) and config.get("_class_name") == "AutoencoderKLFlux2"
 
 
 class KLAutoencoder(TextureAutoencoder):
@@ -93,17 +102,32 @@ class KLAutoencoder(TextureAutoencoder):
     @classmethod
     def read(cls, directory: Path) -> "KLAutoencoder":
         diffusers = import_extra("diffusers", "images", "decoding latents to images")
+        _check_kl_config(directory / "config.json")
+        safe = (directory / "diffusion_pytorch_model.safetensors").is_file()
         try:
             kl, info = diffusers.AutoencoderKL.from_pretrained(
-                str(directory), local_files_only=True, output_loading_info=True
+                str(directory), local_files_only=True, output_loading_info=True, use_safetensors=safe
             )
-        except (OSError, ValueError, RuntimeError, TypeError, KeyError, AttributeError, ArithmeticError) as error:
+        except Exception as error:  # diffusers raises errors of every kind on damaged files
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise InputError(f"{directory} is not a complete AutoencoderKL ({reason})") from error
         missing = sorted(info["missing_keys"])
         if missing:
             raise InputError(f"{directory} is not a complete AutoencoderKL: it lacks {', '.join(missing[:8])}")
         return cls(kl.eval())
+
+
+def _check_kl_config(path: Path) -> None:
+    """Bound the numbers of a diffusers configuration: a damaged file must not ask for all of the memory."""
+    value = read_json(path)
+    if not isinstance(value, Mapping):
+        raise InputError(f"{path} is not the configuration of an AutoencoderKL")
+    for key, given in value.items():
+        numbers = given if isinstance(given, list) else [given]
+        if len(numbers) > 4096 or any(isinstance(n, int | float) and abs(n) > 2**16 for n in numbers):
+            raise InputError(f"{path}: {key} is out of range, got {str(given)[:60]}")
+    if type(value.get("layers_per_block", 1)) is not int or value.get("layers_per_block", 1) > 100:
+        raise InputError(f"{path}: layers_per_block must be an integer up to 100")
 
 
 class PatchAutoencoder(TextureAutoencoder):

@@ -12,13 +12,14 @@ from lwd.evaluation.settings import EvaluateSettings
 from lwd.images.pictures import open_pictures
 from lwd.io.files import changes, model_digest
 from lwd.models.lightningdit import LightningDiTConfig
+from lwd.models.operations import forward_operations
 from lwd.objective import FlowObjective
 from lwd.probing.joint import SCHEDULE, probe, probe_config
 from lwd.probing.surface import surface_probe, surface_settings
 from lwd.probing.sweep import SWEEP, sweep
 from lwd.report.surfaces import rule_of, write_path
 from lwd.representations.texture import TextureAutoencoder
-from lwd.reproduce.cost import DOPRI5_NFE, Cost, forward_operations, sampling_cost, training_cost
+from lwd.reproduce.cost import DOPRI5_NFE, Cost, sampling_cost, training_cost
 from lwd.reproduce.jobs import Advance, Job, check_settings, config_of, has_other_data, is_older, setting_words
 from lwd.sampling.formats import SamplesFile
 from lwd.sampling.generator import open_generator

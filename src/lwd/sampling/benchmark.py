@@ -7,18 +7,21 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from lwd.checkpoints.formats import Recommendation
+from lwd.checkpoints.recommended import guidance_of
 from lwd.errors import InputError, SolveError
 from lwd.sampler import field_breakpoints
 from lwd.sampling.flow import Flow
 from lwd.sampling.formats import BenchmarkFile
 from lwd.sampling.generator import Generator
-from lwd.sampling.placement import place
+from lwd.sampling.placement import calibrate, place
 from lwd.sampling.settings import OPTIMISED, UNIFORM, BenchmarkSettings
 from lwd.solver.fixed import MULTISTEP
 
 BUDGETS = BenchmarkSettings().budgets
 STAGES = {"euler": 1, "midpoint": 2, "heun": 2, "ab2": 1, "ab3": 1, "rk4": 4}
-OPTIMISE = ("heun", "ab2", "ab3")
+OPTIMISE = ("ab3",)
+"""Solvers whose steps are placed by a search; on trained models no other was better with optimised steps."""
 RTOLS = (3e-1, 1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4)
 
 
@@ -32,6 +35,8 @@ class Trial:
     rtol: float | None
     nfe: float
     error: float
+    grid: tuple[float, ...] | None = None
+    """Times of the steps."""
 
     @property
     def options(self) -> str:
@@ -52,22 +57,22 @@ def sampler_errors(
 
     Placements by group are tried for groups whose clock differs from tau; optimised ones for the solvers in `optimise`.
     """
-    truth = flow.truth()
+    truth, calibration = flow.truth(), calibrate(flow)
     trials: list[Trial] = []
     for solver, placement, steps in trial_settings(flow, budgets, optimise):
         try:
-            grid = place(placement, steps, solver, flow)
+            grid = place(placement, steps, solver, flow, calibration=calibration)
             solution = flow.solve(method=solver, grid=grid)
         except (SolveError, InputError):  # too few steps for the field or for its kinks
             continue
         finally:
             if progress is not None:
                 progress(1)
-        trials.append(Trial(solver, placement, steps, None, solution.nfe, _error(solution.z, truth)))
+        trials.append(Trial(solver, placement, steps, None, solution.nfe, error(solution.z, truth), grid))
     for rtol in RTOLS:
         solution = flow.solve(rtol=rtol, adaptive="sample")
         nfe = float(solution.nfe_per_sample.double().mean())
-        trials.append(Trial("dopri5", "", None, rtol, nfe, _error(solution.z, truth)))
+        trials.append(Trial("dopri5", "", None, rtol, nfe, error(solution.z, truth)))
         if progress is not None:
             progress(1)
     return trials
@@ -92,7 +97,8 @@ def trial_settings(flow: Flow, budgets: Sequence[int], optimise: Sequence[str]) 
     return settings
 
 
-def _error(z: Tensor, truth: Tensor) -> float:
+def error(z: Tensor, truth: Tensor) -> float:
+    """Root mean square error relative to the spread of the samples."""
     return float((z - truth).double().square().mean().sqrt() / truth.double().std())
 
 
@@ -113,6 +119,20 @@ def recommend(trials: Sequence[Trial], tolerance: float) -> Trial:
     return min(good, key=lambda t: (t.nfe, t.error)) if good else min(trials, key=lambda t: t.error)
 
 
+def recommendation(generator: Generator, tolerance: float, chosen: Trial) -> Recommendation:
+    """The chosen setting as it is stored with the model, with its guidance and the times of its steps."""
+    return Recommendation(
+        **guidance_of(generator.guide, generator.settings.scale, generator.settings.interval),
+        solver=chosen.solver,
+        steps=chosen.steps,
+        rtol=chosen.rtol,
+        grid=None if chosen.grid is None else list(chosen.grid),
+        nfe=chosen.nfe,
+        error=chosen.error,
+        tolerance=tolerance,
+    )
+
+
 def write_benchmark(
     out: Path,
     generator: Generator,
@@ -124,7 +144,7 @@ def write_benchmark(
     """Write sampler.json: all trials, the recommended one, and the measured distances."""
     record = BenchmarkFile(
         tolerance=tolerance,
-        trials=[asdict(trial) for trial in trials],
+        trials=[{key: value for key, value in asdict(trial).items() if key != "grid"} for trial in trials],
         recommended=chosen.options,
         quality=None if quality is None else [(nfe, *pair) for nfe, pair in quality.items()],
         **generator.record,

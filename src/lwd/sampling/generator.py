@@ -10,11 +10,14 @@ import numpy as np
 import torch
 from PIL import Image
 
-from lwd.checkpoints.formats import SamplingDefaults
-from lwd.compute.devices import choose_device, threads
+from lwd.checkpoints.formats import Recommendation, SamplingDefaults
+from lwd.checkpoints.recommended import find_recommended
+from lwd.checkpoints.sefi import TextCheckpoint
+from lwd.compute.devices import choose_device, choose_precision, float32_to_the_bit, threads
 from lwd.errors import InputError
 from lwd.images.pictures import tile
 from lwd.io.files import model_digest, read_json
+from lwd.models.sefi import Prompts
 from lwd.path import Velocity
 from lwd.representations.texture import TextureAutoencoder, locate_autoencoder
 from lwd.sampling.diffusion import LastStep, coefficients_of
@@ -22,12 +25,15 @@ from lwd.sampling.flow import Flow
 from lwd.sampling.pipeline import AUTOENCODER, LWDPipeline, Pixels, resolve
 from lwd.sampling.placement import place
 from lwd.sampling.sde import SDE_METHODS, noise_ends, sampler_of, sde_settings
-from lwd.sampling.settings import UNIFORM, SampleSettings
+from lwd.sampling.settings import RECOMMENDED, SEFI, UNIFORM, SampleSettings
+from lwd.sampling.text import TextPipeline
 from lwd.schedule.io import parse_schedule
 from lwd.solver import FIXED_METHODS
 
 ROWS = 8
 """Batches are padded to a multiple of this: see `lwd.sample`."""
+SOLVING = frozenset({"solver", "steps", "placement", "atol", "rtol"})
+"""Settings with which a user chooses a solver."""
 DISPLAY = 84
 """Approximate minimum width of an image in a grid, in pixels."""
 
@@ -42,6 +48,8 @@ class Generator:
     record: Mapping[str, Any] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
     """Directories of model, guide and decoder; they do not affect the result."""
+    prompts: Prompts | None = None
+    """Conditions of a text-to-image model, which labels number; the last one is the negative prompt."""
 
     def __post_init__(self) -> None:
         self.choice()
@@ -55,14 +63,28 @@ class Generator:
 
     def flow(self) -> Flow:
         """Return the flow, for step placement and solver benchmarks."""
-        c, count, device = self.pipe.checkpoint, self.settings.count, self.device
-        return Flow(self.velocity(), c.schedule, c.layout, c.config.grid, self.choice(), count, device)
+        c, count = self.pipe.checkpoint, self.settings.count
+        choice, prompts = self.choice(), self.prompts
+        return Flow(self.velocity(), c.schedule, c.layout, self.grid, choice, count, self.device, prompts=prompts)
 
     def velocity(self) -> Velocity:
-        return self.pipe.guided(self.guide, self.settings.scale, self.settings.interval)
+        s, null = self.settings, None if self.prompts is None else self.prompts[-1:]
+        return self.pipe.guided(self.guide, s.scale, s.interval, choose_precision(s.precision, self.device), null)
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Height and width of the latents."""
+        c = self.pipe.checkpoint
+        return c.grid(self.settings.size) if isinstance(c, TextCheckpoint) else c.config.grid
+
+    def conditions(self, labels: Sequence[int]) -> Any:
+        """Return what the network takes for these labels: themselves, or the prompts with these numbers."""
+        return list(labels) if self.prompts is None else self.prompts[torch.tensor(labels)]
 
     def choice(self) -> list[int]:
-        """Return the classes that images cycle through."""
+        """Return the classes, or numbers of prompts, that images cycle through."""
+        if self.prompts is not None:
+            return list(range(len(self.prompts) - 1))
         return self.pipe.check_labels(self.settings.labels or range(self.pipe.checkpoint.config.classes))
 
     def labels(self) -> list[int]:
@@ -72,14 +94,31 @@ class Generator:
     def solver(self) -> dict[str, Any]:
         """Options for `sample`; where a placement is asked for, the times are found here (on a calibration batch)."""
         s, noise = self.settings, self.noise()
+        if s.solver == SEFI:
+            given = {"steps": s.steps, "shift": s.shift}
+            return {"method": SEFI} | {name: value for name, value in given.items() if value is not None}
         if s.solver not in (*FIXED_METHODS, *SDE_METHODS):
             options = {"atol": s.atol, "rtol": s.rtol}
             return {"method": s.solver, "adaptive": "sample"} | {k: v for k, v in options.items() if v is not None}
         if s.placement == UNIFORM:
             return {"method": s.solver, "steps": s.steps, **noise}
         assert s.steps
+        if s.placement == RECOMMENDED:
+            return {"method": s.solver, "grid": self.recommended_grid()}
         grid = place(s.placement, s.steps, s.solver, self.flow(), self._noise_ends())
         return {"method": s.solver, "grid": list(grid), **noise}
+
+    def recommended_grid(self) -> list[float]:
+        """The times of the steps that are stored with the model for this guidance."""
+        s = self.settings
+        one = find_recommended(self.pipe.checkpoint.recommended, self.guide, s.scale, s.interval)
+        if one is None or one.grid is None or (one.solver, one.steps) != (s.solver, s.steps):
+            raise InputError(
+                f"the model has no recommended times of {s.steps} steps of {s.solver} with this guidance; "
+                "run lwd bench sampler, or use another placement",
+                argument="placement",
+            )
+        return one.grid
 
     def noise(self) -> dict[str, Any]:
         """What an SDE solver is told about its noise, checked; nothing for the others."""
@@ -101,20 +140,25 @@ class Generator:
 
     @property
     def device(self) -> torch.device:
-        return next(self.pipe.checkpoint.velocity.parameters()).device
+        return self.pipe.device
 
     def draw(self, low: int, high: int, solver: Mapping[str, Any]) -> tuple[Pixels, list[int]]:
         """Draw images low to high - 1; returns pixels, and the number of evaluations of each image."""
         c, batch = self.pipe.checkpoint, self.settings.batch
-        seeds, labels = range(self.settings.seed + low, self.settings.seed + high), self.labels()[low:high]
-        # Other devices may choose kernels by batch size, so the batch is always full.
+        seeds = range(self.settings.seed + low, self.settings.seed + high)
+        labels = self.conditions(self.labels()[low:high])
+        exact = choose_precision(self.settings.precision, self.device) == "fp32"
+        # Other devices may choose kernels by batch size: the batch starts full and, if asked for fp32, stays full.
         rows = ROWS if self.device.type == "cpu" else max(batch, 1)
-        place: dict[str, Any] = {"size": c.config.grid, "device": self.device, "rows": rows}
+        place: dict[str, Any] = {"size": self.grid, "device": self.device, "rows": rows}
+        if solver["method"] == "dopri5":
+            place["drop"] = rows if exact else ROWS
         draw = sampler_of(solver["method"])
-        solution = draw(self.velocity(), c.schedule, c.layout, seeds=seeds, labels=labels, **place, **solver)
-        # Convolutions are rounded by the batch's size: the decoder always sees ROWS.
-        z = torch.cat([solution.z, solution.z[-1:].expand(-len(seeds) % ROWS, -1, -1, -1)])
-        pixels = np.concatenate([self.pipe.decode(part) for part in torch.split(z, ROWS)])
+        with float32_to_the_bit(exact):
+            solution = draw(self.velocity(), c.schedule, c.layout, seeds=seeds, labels=labels, **place, **solver)
+            # Convolutions are rounded by the batch's size: the decoder always sees ROWS.
+            z = torch.cat([solution.z, solution.z[-1:].expand(-len(seeds) % ROWS, -1, -1, -1)])
+            pixels = np.concatenate([self.pipe.decode(part) for part in torch.split(z, ROWS)])
         return pixels[: len(seeds)], solution.nfe_per_sample.tolist()
 
 
@@ -143,21 +187,19 @@ def open_generator(
     device: str | None = None,
     schedule: str | None = None,
     other_schedule: bool = False,
+    **text: Any,
 ) -> Generator:
     """Load a model, a guide (a directory or `null`), a decoder and a schedule by their command-line names.
 
-    other_schedule: allow a schedule that the model was not trained for.
+    other_schedule: allow a schedule that the model was not trained for. text: options of `TextPipeline.load`.
     """
     if other_schedule and schedule is None:
         raise InputError("other_schedule has no effect without a schedule", argument="other_schedule")
     where = choose_device(device)
-    pipe, record, own = _open(model, where, schedule, other_schedule)
+    pipe, record, own = _open(model, where, schedule, other_schedule, **text)
     about, names = {"model": record}, {"model": str(model)}
     if decoder is not None:
-        pipe, own = (
-            LWDPipeline(pipe.checkpoint, TextureAutoencoder.load(decoder).to(where).eval()),
-            locate_autoencoder(decoder),
-        )
+        pipe, own = pipe.with_decoder(TextureAutoencoder.load(decoder).to(where).eval()), locate_autoencoder(decoder)
     if own.is_dir():
         about["decoder"], names["decoder"] = {"digest": model_digest(own)}, str(decoder or f"{model}/{AUTOENCODER}")
     weak: Any = guide
@@ -166,8 +208,22 @@ def open_generator(
         about["guide"] = {}
         if guide != "null":
             weak, about["guide"], _ = _open(guide, where, schedule, other_schedule)
+    asked = settings.model_fields_set
+    if isinstance(pipe, TextPipeline):
+        weak = pipe.default_guide(settings.scale) if weak is None else weak
+        settings = with_defaults(settings, pipe.checkpoint.sampling, weak is not None)
+        settings = settings if weak is not None else settings.changed(scale=None)
+        settings = settings.changed(precision=choose_precision(settings.precision, where))
+        prompts = pipe.settings_prompts(settings)
+        return Generator(pipe, settings, weak, about if weak is None else {"guide": {}} | about, names, prompts)
+    for name in ("prompts", "negative", "size"):
+        if getattr(settings, name) is not None:
+            raise InputError(f"{name} has no effect on a class-conditional model; use labels", argument=name)
     settings = with_defaults(settings, pipe.checkpoint.sampling, guide is not None)
-    settings = settings.changed(labels=tuple(pipe.check_labels(settings.labels)))
+    if not asked & SOLVING:
+        settings = with_recommended(settings, pipe.checkpoint.recommended, guide)
+    precision = choose_precision(settings.precision, where)
+    settings = settings.changed(labels=tuple(pipe.check_labels(settings.labels)), precision=precision)
     return Generator(pipe, settings, weak, about, names)
 
 
@@ -177,22 +233,36 @@ def with_defaults(settings: SampleSettings, defaults: SamplingDefaults | None, g
         return settings
     given, found = settings.model_fields_set, defaults.model_fields_set
     names = {"count"} | ({"scale", "interval"} if guided else set())
-    if not given & {"solver", "steps", "placement", "atol", "rtol"}:
-        names |= {"solver", "steps", "atol", "rtol"}
+    if not given & SOLVING:
+        names |= {"solver", "steps", "atol", "rtol", "shift"}
+    elif settings.solver == defaults.solver == SEFI:
+        names |= {"steps", "shift"}
     changes = {name: getattr(defaults, name) for name in (names & found) - given}
     return settings.changed(**{name: value for name, value in changes.items() if value is not None})
 
 
+def with_recommended(
+    settings: SampleSettings, recommended: Sequence[Recommendation], guide: str | None
+) -> SampleSettings:
+    """Use the solver that is recommended for this guidance, if there is one."""
+    one = find_recommended(recommended, guide, settings.scale, settings.interval)
+    if one is None:
+        return settings
+    placement = UNIFORM if one.grid is None else RECOMMENDED
+    return settings.changed(solver=one.solver, steps=one.steps, placement=placement, rtol=one.rtol, atol=None)
+
+
 def _open(
-    name: str | os.PathLike[str], device: torch.device, schedule: str | None, anyway: bool
+    name: str | os.PathLike[str], device: torch.device, schedule: str | None, anyway: bool, **text: Any
 ) -> tuple[LWDPipeline, dict[str, Any], Path]:
     """Load a model; returns it, its record, and the path of its decoder."""
     directory = resolve(name)  # once, because a run that is still training writes newer checkpoints
-    pipe = LWDPipeline.from_pretrained(directory, device)
+    pipe = LWDPipeline.from_pretrained(directory, device, **text)
     if schedule is not None:
         curve = parse_schedule(schedule, pipe.checkpoint.layout.names)
-        pipe = LWDPipeline(pipe.checkpoint.under(curve, anyway), pipe.autoencoder)
-    record: dict[str, Any] = {"schedule": pipe.checkpoint.schedule.to_dict(), "digest": model_digest(directory)}
+        pipe = pipe.under(curve, anyway)
+    weights = directory / "transformer" if isinstance(pipe, TextPipeline) else directory
+    record: dict[str, Any] = {"schedule": pipe.checkpoint.schedule.to_dict(), "digest": model_digest(weights)}
     if (directory / "state.json").is_file():
         state = read_json(directory / "state.json")
         step = state.get("step") if isinstance(state, Mapping) else None

@@ -14,7 +14,11 @@ from torch import Tensor
 
 from lwd.assets import MODELS
 from lwd.checkpoints.directory import Checkpoint, load, locate, write_into
+from lwd.checkpoints.formats import Recommendation
 from lwd.checkpoints.published import PUBLISHED, PublishedNetwork
+from lwd.checkpoints.recommended import find_recommended
+from lwd.checkpoints.sefi import is_sefi
+from lwd.compute.devices import Autocast, choose_precision
 from lwd.errors import InputError, import_extra, nearest
 from lwd.guidance import AutoGuidance, ClassifierFree, Interval, Scale
 from lwd.io.files import atomic_directory, write_bytes
@@ -22,6 +26,8 @@ from lwd.io.hub import hub_error
 from lwd.path import Velocity
 from lwd.representations.texture import TextureAutoencoder, to_uint8
 from lwd.sampling.sde import SDESettings, sampler_of
+from lwd.sampling.sefi import SeFiSettings
+from lwd.schedule.base import Schedule
 from lwd.solver import Solution, SolverSettings
 
 AUTOENCODER = "vae"
@@ -38,9 +44,14 @@ class Images:
 
 
 class LWDPipeline:
-    """A checkpoint and, optionally, the autoencoder that decodes its texture latents to pixels."""
+    """A checkpoint and, optionally, the autoencoder that decodes its texture latents to pixels.
 
-    def __init__(self, checkpoint: Checkpoint, autoencoder: TextureAutoencoder | None = None) -> None:
+    precision: bf16 (autocast), fp32, or auto: bf16 on a GPU, fp32 on a CPU.
+    """
+
+    def __init__(
+        self, checkpoint: Checkpoint, autoencoder: TextureAutoencoder | None = None, precision: str = "auto"
+    ) -> None:
         names = checkpoint.layout.names
         self.decoded = "texture" if "texture" in names else names[0]
         if autoencoder is not None:
@@ -50,18 +61,43 @@ class LWDPipeline:
                     f"the autoencoder has {autoencoder.channels} latent channels, but the group {texture.name!r} has "
                     f"{texture.channels}"
                 )
-        self.checkpoint, self.autoencoder = checkpoint, autoencoder
+        self.checkpoint, self.autoencoder, self.precision = checkpoint, autoencoder, precision
 
-    @classmethod
+    @staticmethod
     def from_pretrained(
-        cls, name: str | os.PathLike[str], device: torch.device | str = "cpu", dtype: torch.dtype | None = None
+        name: str | os.PathLike[str],
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype | None = None,
+        **options: Any,
     ) -> "LWDPipeline":
-        """Load a directory (checkpoint or run), `fashion` (ships with lwd), `sfd-xl` (`lwd fetch`), or a hub id."""
+        """Load a directory (checkpoint or run), `fashion` (ships with lwd), `sfd-xl` (`lwd fetch`), or a hub id.
+
+        A text-to-image model (SeFi-Image) becomes a `TextPipeline`; options: its `offload` and `free_text`.
+        """
         directory = resolve(name)
+        if is_sefi(directory):
+            from lwd.sampling.text import TextPipeline  # a subclass
+
+            return TextPipeline.load(directory, device, dtype, str(name), **options)
+        if options:
+            raise InputError(f"{next(iter(options))} is for text-to-image models only")
         checkpoint = load(directory, device, dtype)
         vae = directory / AUTOENCODER
         autoencoder = TextureAutoencoder.load(vae).to(device) if vae.is_dir() else None
-        return cls(checkpoint, autoencoder)
+        return LWDPipeline(checkpoint, autoencoder)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network computes."""
+        return next(self.checkpoint.velocity.parameters()).device
+
+    def under(self, schedule: Schedule, anyway: bool = False) -> "LWDPipeline":
+        """Return the same model under another schedule; see `Checkpoint.under`."""
+        return LWDPipeline(self.checkpoint.under(schedule, anyway), self.autoencoder)
+
+    def with_decoder(self, autoencoder: TextureAutoencoder) -> "LWDPipeline":
+        """Return the same model with another autoencoder."""
+        return LWDPipeline(self.checkpoint, autoencoder)
 
     def save_pretrained(self, directory: str | os.PathLike[str], replace: bool = False) -> None:
         """Write a directory for the hub: the checkpoint, the autoencoder in vae/, and a model card."""
@@ -89,7 +125,7 @@ class LWDPipeline:
         self,
         class_labels: Sequence[int | str],
         seed: int | Sequence[int] = 0,
-        solver: str | Mapping[str, Any] = "dopri5",
+        solver: str | Mapping[str, Any] | None = None,
         guide: "LWDPipeline | Checkpoint | Velocity | str | None" = None,
         scale: Scale | None = None,
         interval: Interval | None = None,
@@ -99,22 +135,25 @@ class LWDPipeline:
 
         seed: of the first image, the others follow (seed, seed + 1, ...); or one seed per image.
         solver: a method's name, or its settings: {"method": "heun", "steps": 25}; with noise along the way:
-        {"method": "euler-maruyama", "steps": 250, "diffusion": "sigma"}.
+        {"method": "euler-maruyama", "steps": 250, "diffusion": "sigma"}. By default the one that `lwd bench sampler`
+        recommended for this guidance, or dopri5.
         guide: a weaker model (AutoGuidance) or "null" (classifier-free); needs a scale. size: of the latent grid.
         """
         labels = self.check_labels(class_labels)
-        first = _as_int(seed)
-        seeds = list(seed) if first is None else range(first, first + len(labels))  # type: ignore[arg-type]
-        settings = _solver_settings(solver)
+        if solver is None:
+            one = find_recommended(self.checkpoint.recommended, guide, scale, interval)
+            solver = "dopri5" if one is None else solver_of(one)
+        settings = solver_options(solver)
         grid = self.checkpoint.config.grid if size is None else tuple(size)
+        device = next(self.checkpoint.velocity.parameters()).device
         solution = sampler_of(settings.get("method", "dopri5"))(
-            self.guided(guide, scale, interval),
+            self.guided(guide, scale, interval, choose_precision(self.precision, device)),
             self.checkpoint.schedule,
             self.checkpoint.layout,
-            seeds=seeds,
+            seeds=seeds_of(seed, len(labels)),
             labels=labels,
             size=grid,
-            device=next(self.checkpoint.velocity.parameters()).device,
+            device=device,
             **settings,
         )
         latents = self.checkpoint.latents(solution.z)
@@ -145,9 +184,22 @@ class LWDPipeline:
         names = self.checkpoint.class_names
         return names[label] if label < len(names) else str(label)
 
-    def guided(self, guide: Any, scale: Scale | None, interval: Interval | None) -> Velocity:
-        """Return the velocity, guided by a weaker model or, with guide="null", by the model itself without a label."""
-        main, layout = self.checkpoint.velocity, self.checkpoint.layout
+    def guided(
+        self,
+        guide: Any,
+        scale: Scale | None,
+        interval: Interval | None,
+        precision: str = "fp32",
+        null: Any = None,
+    ) -> Velocity:
+        """Return the velocity, guided by a weaker model or, with guide="null", by the model itself without a label.
+
+        precision: with bf16 each network is computed under autocast; their combination is float32. null: the condition
+        that stands for "without a label", if it is not the model's null label.
+        """
+        network, layout = self.checkpoint.velocity, self.checkpoint.layout
+        low = precision == "bf16"
+        main: Velocity = Autocast(network) if low else network
         if guide is None:
             if scale is not None or interval is not None:
                 raise InputError(
@@ -157,22 +209,28 @@ class LWDPipeline:
         if scale is None:
             raise InputError("a guide needs a scale, for example 1.5 (1 = no guidance)", argument="scale")
         if guide == "null":
-            return ClassifierFree(main, main.null_label, scale, layout, interval)
+            return ClassifierFree(main, self.checkpoint.null_label if null is None else null, scale, layout, interval)
         if isinstance(guide, str):
             raise InputError(f"guide must be a model or 'null', got {guide!r}; load it first with from_pretrained")
         guide = guide.checkpoint if isinstance(guide, LWDPipeline) else guide
         if isinstance(guide, Checkpoint):
             if guide.layout != layout:
                 raise InputError(f"the guide has the groups {guide.layout}, but the model has {layout}")
-            if guide.config.classes != self.checkpoint.config.classes:
-                raise InputError(f"the guide has {guide.config.classes} classes, but the model {main.config.classes}")
+            self.check_guide(guide)
             if guide.schedule != self.checkpoint.schedule and not guide.any_schedule:
                 raise InputError(
                     "the guide was trained under another schedule; model and guide must have the same schedule",
                     argument="guide",
                 )
             guide = guide.velocity
-        return AutoGuidance(main, guide, scale, layout, interval)
+        return AutoGuidance(main, Autocast(guide) if low else guide, scale, layout, interval)
+
+    def check_guide(self, guide: Checkpoint) -> None:
+        """Raise an error if the guide does not take the model's conditions."""
+        ours, theirs = self.checkpoint.config, guide.config
+        if not isinstance(theirs, type(ours)) or theirs.classes != ours.classes:
+            found = getattr(theirs, "classes", "no")
+            raise InputError(f"the guide has {found} classes, but the model {ours.classes}")
 
     @torch.no_grad()
     def decode(self, z: Tensor) -> Pixels:
@@ -183,6 +241,12 @@ class LWDPipeline:
         return pixels
 
 
+def solver_of(one: Recommendation) -> dict[str, Any]:
+    """A recommendation as settings of a solver."""
+    steps = {"grid": one.grid} if one.grid is not None else {"steps": one.steps, "rtol": one.rtol}
+    return {"method": one.solver} | {key: value for key, value in steps.items() if value is not None}
+
+
 def _as_int(value: Any) -> int | None:
     """Convert a Python, NumPy or torch integer to int; None for anything else."""
     try:
@@ -191,8 +255,16 @@ def _as_int(value: Any) -> int | None:
         return None
 
 
-def _solver_settings(solver: Any) -> dict[str, Any]:
-    known = {field.name for kind in (SolverSettings, SDESettings) for field in fields(kind)} | {"breakpoints"}
+def seeds_of(seed: int | Sequence[int], count: int) -> Sequence[int]:
+    """Seeds of `count` images: consecutive ones, or those given."""
+    first = _as_int(seed)
+    return list(seed) if first is None else range(first, first + count)  # type: ignore[arg-type]
+
+
+def solver_options(solver: Any) -> dict[str, Any]:
+    """The settings of a solver: its name, or a mapping with known keys."""
+    kinds = (SolverSettings, SDESettings, SeFiSettings)
+    known = {field.name for kind in kinds for field in fields(kind)} | {"breakpoints"}
     if isinstance(solver, str):
         return {"method": solver}
     if not isinstance(solver, Mapping):
@@ -215,7 +287,8 @@ def _downloaded(name: str) -> Path:
         known = nearest(name, [*MODELS, *(n for n, one in PUBLISHED.items() if isinstance(one, PublishedNetwork))])
         raise InputError(f"{name} is neither a directory, nor a model by name, nor a hub id (owner/name); {known}")
     hub = import_extra("huggingface_hub", "hub", f"downloading {name}")
-    patterns = ["*.json", "*.safetensors", f"{AUTOENCODER}/*"]
+    # At any depth; the last three for SeFi-Image. No pickles of networks, no code.
+    patterns = ["*.json", "*.safetensors", f"{AUTOENCODER}/*", "*.yaml", "*.txt", "*.jinja"]
     try:
         return Path(hub.snapshot_download(name, allow_patterns=patterns))
     except Exception as error:  # see lwd.io.hub

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from lwd.compute.devices import threads
+from lwd.compute.devices import choose_precision, threads
 from lwd.compute.order import order
 from lwd.errors import InputError
 from lwd.images.pictures import png, tile, write_arrays
@@ -25,6 +25,8 @@ from lwd.sampling.generator import Generator
 from lwd.version import __version__
 
 MANIFEST, ARRAYS, IMAGES, GRID, PARTS = "manifest.json", "samples.npz", "images", "grid.png", "parts"
+EARLIER = {"precision": "fp32"}
+"""Settings that manifests of earlier versions do not have, and what they were."""
 
 
 def generate(
@@ -77,7 +79,7 @@ class _Job:
     def about(self) -> dict[str, Any]:
         """Return everything that affects the result."""
         g = self.generator
-        settings = g.settings.to_dict()
+        settings = g.settings.to_dict() | {"precision": choose_precision(g.settings.precision, g.device)}
         return {"settings": settings, "device": g.device.type, **g.record}
 
     def named(self) -> dict[str, Any]:
@@ -93,6 +95,7 @@ class _Job:
             return False
         found = SamplesFile.read(self.out / MANIFEST)
         written = found.to_dict()
+        written["settings"] = EARLIER | written["settings"]
         old = {key: _nameless(written.get(key)) for key in self.about()}
         if changed := changes(old, self.about()):
             raise InputError(
@@ -185,7 +188,8 @@ class _Job:
 
 
 def _nameless(value: Any) -> Any:
-    return {k: v for k, v in value.items() if k != "name"} if isinstance(value, Mapping) else value
+    """Leave out the name, and what is empty: the record of classifier-free guidance has no digest."""
+    return {k: v for k, v in value.items() if k != "name" and v != ""} if isinstance(value, Mapping) else value
 
 
 def _folder_digest(folder: Path, count: int) -> str:

@@ -14,6 +14,8 @@ from lwd.groups import Layout
 from lwd.path import Velocity
 from lwd.sampler import field_breakpoints, first_noise, first_rows, flow_field, sample, split_options
 from lwd.sampling.diffusion import Coefficient, LastStep, coefficients_of
+from lwd.sampling.sefi import sample_sefi
+from lwd.sampling.settings import SEFI
 from lwd.schedule.base import Schedule
 from lwd.solver import Field, Piece, Solution, step_grid
 from lwd.solver.base import Tableau, Watch, combine, cut, full, given_grid, share_steps
@@ -70,7 +72,7 @@ class Stirred:
     layout: Layout
     coefficients: tuple[Coefficient, ...]
 
-    def __call__(self, z: Tensor, times: Tensor, label: Tensor) -> Tensor:
+    def __call__(self, z: Tensor, times: Tensor, label: Any) -> Tensor:
         v = self.velocity(z, times, label).to(z.dtype)
         w = torch.stack([_weight(c, times[:, i]) for i, c in enumerate(self.coefficients)], dim=1)
         w = self.layout.expand(w, z.ndim).to(z.dtype)
@@ -93,7 +95,7 @@ class ReverseSDE:
     velocity: Velocity
     schedule: Schedule
     layout: Layout
-    label: Tensor
+    label: Any
     coefficients: tuple[Coefficient, ...]
     last: LastStep
 
@@ -222,7 +224,7 @@ def sample_sde(
     layout: Layout,
     *,
     seeds: Sequence[int],
-    labels: int | Sequence[int] | Tensor = 0,
+    labels: Any = 0,
     **settings: Any,
 ) -> Solution:
     """One sample per seed, like `sample`, by an SDE with the same marginals (Theorem 1, III): `ReverseSDE`.
@@ -257,5 +259,7 @@ def sde_settings(**settings: Any) -> SDESettings:
 
 
 def sampler_of(method: str) -> Callable[..., Solution]:
-    """`sample_sde` for a stochastic method, `sample` for the others."""
+    """`sample_sde` for a stochastic method, `sample_sefi` for SeFi-Image's, `sample` for the others."""
+    if method == SEFI:
+        return sample_sefi
     return sample_sde if method in TABLEAUS else sample

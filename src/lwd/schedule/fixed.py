@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lwd.compute.constants import constant
 from lwd.errors import InputError
 from lwd.groups import PAPER_GROUPS, check_names, default_lead, index_of
 from lwd.schedule.base import Schedule, as_time
@@ -28,13 +29,9 @@ class Knotted(Schedule):
         """Return tau at the k knots, and the k local times of each group."""
 
     @cached_property
-    def _table(self) -> tuple[Tensor, Tensor]:
-        tau, times = self.knots()
-        return torch.tensor(tau, dtype=torch.float64), torch.tensor(times, dtype=torch.float64).T.contiguous()
-
-    @cached_property
     def breakpoints(self) -> tuple[float, ...]:
-        tau, times = self._table
+        tau, columns = (torch.tensor(part, dtype=torch.float64) for part in self.knots())
+        times = columns.mT
         slopes = times.diff(dim=0) / tau.diff()[:, None]
         kinks = ~torch.isclose(slopes[1:], slopes[:-1], rtol=1e-12, atol=1e-12).all(1)
         return tuple(tau[1:-1][kinks].tolist())
@@ -49,7 +46,8 @@ class Knotted(Schedule):
 
     def _piece(self, tau: Tensor | float) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         tau = as_time(tau)
-        knots, times = (table.to(tau.device) for table in self._table)
+        knots, columns = (constant(part, torch.float64, tau.device) for part in self.knots())
+        times = columns.mT
         # right=True: a knot belongs to the piece that starts there, so rates are right-continuous.
         i = torch.searchsorted(knots[1:-1].contiguous(), tau.detach().contiguous(), right=True)
         return knots[i], knots[i + 1], times[i], times[i + 1], tau

@@ -234,20 +234,21 @@ class RhoAverage:
         if burn_in < 0:
             raise InputError(f"burn_in must be a number of steps >= 0, got {burn_in}")
         self.burn_in = burn_in
-        self.count = 0
+        self.count: Tensor | int = 0
         self.mean: Tensor | None = None
 
-    def update(self, step: int, schedule: Learnable) -> None:
-        """Add rho after `step` to the mean (the first step is 1)."""
+    def update(self, step: int, schedule: Learnable, weight: Tensor | int = 1) -> None:
+        """Add rho after `step` to the mean (the first step is 1). weight: 0, perhaps on a device, leaves it out."""
         if step <= self.burn_in:
             return
         rho = schedule.rho.detach()
-        self.count += 1
-        self.mean = rho.clone() if self.mean is None else self.mean + (rho - self.mean) / self.count
+        mean = torch.zeros_like(rho) if self.mean is None else self.mean
+        self.count = self.count + weight
+        self.mean = mean + (rho - mean) * weight / (self.count + (1 - weight))
 
     def frozen(self, schedule: Learnable) -> Learnable:
         """Return a frozen copy of `schedule` at the mean of rho (not the mean of the curves)."""
-        if self.mean is None:
+        if self.mean is None or not self.count:
             raise InputError(f"there was no step after the burn-in of {self.burn_in}; run longer or lower the burn-in")
         return schedule.at(self.mean)
 

@@ -11,7 +11,10 @@ from torch import Tensor
 from lwd.errors import InputError, SolveError
 
 Field = Callable[[Tensor, Tensor], Tensor]
-"""z (b, ...), tau (b,) float64 -> dz/dtau (b, ...)."""
+"""z (b, ...), tau (b,) float64 -> dz/dtau (b, ...).
+
+If a field has a method `rows(index)` that returns the field of these samples, dopri5 drops samples that are done.
+"""
 Watch = Callable[[float, Tensor], object]
 """Called with tau and the state there."""
 
@@ -119,10 +122,22 @@ def share_steps(steps: int | None, lengths: Sequence[float], method: str = "a fi
 
 
 class Counted:
-    """Wrap the user's field: count its calls, check its output, enforce max_nfe."""
+    """Wrap the user's field: count its calls, check its output, enforce max_nfe.
+
+    After `choose`, calls are about some of the samples only.
+    """
 
     def __init__(self, field: Field, max_nfe: float) -> None:
         self.field, self.max_nfe, self.nfe = field, max_nfe, 0
+        self.part = field
+
+    def choose(self, index: Tensor | None) -> None:
+        """Let the next calls be about some samples only (None: all)."""
+        self.part = self.field if index is None else self.field.rows(index)  # type: ignore[attr-defined]
+
+    @property
+    def divisible(self) -> bool:
+        return callable(getattr(self.field, "rows", None))
 
     def __call__(self, z: Tensor, tau: Tensor) -> Tensor:
         if self.nfe >= self.max_nfe:
@@ -132,7 +147,7 @@ class Counted:
                 "increase max_nfe, or rtol and atol"
             )
         self.nfe += 1
-        value = self.field(z, tau)
+        value = self.part(z, tau)
         if value.shape != z.shape:
             raise InputError(
                 f"field returned shape {tuple(value.shape)} for a state {tuple(z.shape)}; they must be equal"

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,6 +25,10 @@ DOPRI5 = Tableau(
     (35 / 384, 0, 500 / 1113, 125 / 192, -2187 / 6784, 11 / 84, 0),
     (71 / 86400, 0, -142 / 50085, 71 / 2880, -5751 / 169600, 44 / 1575, -1 / 60),
 )
+
+
+ROWS = 8
+"""Samples that are done leave the batch in multiples of this: from 8 rows on, matrix products round alike."""
 
 
 @dataclass(frozen=True)
@@ -74,14 +78,14 @@ def _power(x: Tensor, exponent: float) -> Tensor:
 
 
 def solve_dopri5(
-    field: Counted, z: Tensor, pieces: list[Piece], control: Control, watch: Watch | None = None
+    field: Counted, z: Tensor, pieces: list[Piece], control: Control, watch: Watch | None = None, rows: int = ROWS
 ) -> Solution:
-    """Integrate piece by piece; `watch` sees the state at the end of each."""
-    rows = 1 if control.adaptive == "batch" else len(z)
-    accepted = torch.zeros(rows, dtype=torch.int64, device=z.device)
+    """Integrate piece by piece; `watch` sees the state at the end of each. rows: see `solve`."""
+    count = 1 if control.adaptive == "batch" else len(z)
+    accepted = torch.zeros(count, dtype=torch.int64, device=z.device)
     rejected, h = torch.zeros_like(accepted), None
     for piece in pieces:
-        z, h, plus, minus = _dopri5_piece(field, z, piece, h, control)
+        z, h, plus, minus = _dopri5_piece(field, z, piece, h, control, rows)
         accepted, rejected = accepted + plus, rejected + minus
         if watch:
             watch(piece.end, z)
@@ -91,40 +95,81 @@ def solve_dopri5(
     return Solution(z, field.nfe, int(accepted.max()), int(rejected.max()), "dopri5", *counts, calls)
 
 
+class _State(NamedTuple):
+    """The samples on one piece: state, slope, time, next step size, last error ratio, and counts of steps."""
+
+    z: Tensor
+    first: Tensor
+    tau: Tensor
+    h: Tensor
+    previous: Tensor
+    accepted: Tensor
+    rejected: Tensor
+
+    def take(self, index: Tensor | None) -> "_State":
+        return self if index is None else _State(*(value[index] for value in self))
+
+    def put(self, index: Tensor | None, part: "_State") -> "_State":
+        """Return the state with the rows `index` replaced."""
+        if index is None:
+            return part
+        return _State(*(old.index_copy(0, index, new) for old, new in zip(self, part, strict=True)))
+
+
 def _dopri5_piece(
-    field: Counted, z: Tensor, piece: Piece, h: Tensor | None, control: Control
+    field: Counted, z: Tensor, piece: Piece, h: Tensor | None, control: Control, rows: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Integrate over one smooth piece; returns z, the next step size, accepted and rejected counts."""
-    first, end = field(z, full(z, piece.start)), piece.end
+    field.choose(None)
+    first = field(z, full(z, piece.start))
     if not torch.isfinite(first).all():
         raise SolveError(f"the field returned non-finite values at tau = {piece.start:.6g}; check the velocity there")
     h = _initial_step(field, z, first, piece, control) if h is None else h
-    tau, previous = torch.full_like(h, piece.start), torch.ones_like(h)
-    accepted = torch.zeros_like(h, dtype=torch.int64)
-    rejected = torch.zeros_like(accepted)
-    while (active := tau < end).any():
-        left = end - tau
-        # Two equal steps instead of a long and a tiny one; a step that nearly reaches the end is stretched to it.
-        size = torch.where(1.01 * h >= left, left, torch.where(2 * h > left, left / 2, h))
-        arrives = size == left
-        if (active & (tau + size <= tau)).any():
-            raise SolveError(
-                f"the step size fell to 0 at tau = {float(tau[active].min()):.9g}: the field is non-finite"
-            )
-        ks = stages(field, z, tau.expand(len(z)), size.expand(len(z)), DOPRI5, piece.last, first)
-        step = z + combine(size.expand(len(z)), DOPRI5.weights, ks)
-        ratio = control.norm(combine(size.expand(len(z)), DOPRI5.error, ks), control.scale(z, step))
-        good = ratio <= 1  # False for NaN
-        moved = good & active
-        following = size * control.factor(ratio, previous, good)
-        # A step shortened only to stop at the end must not reduce the next step size.
-        following = torch.where(good & (size < h), torch.maximum(h, following), following)
-        h = torch.where(active, following, h)
-        previous = torch.where(moved, ratio, previous)
-        z, first = choose(moved, step, z), choose(moved, ks[-1], first)
-        tau = torch.where(moved, torch.where(arrives, end, tau + size), tau)
-        accepted, rejected = accepted + moved, rejected + (active & ~good)
-    return z, h, accepted, rejected
+    none = torch.zeros_like(h, dtype=torch.int64)
+    state = _State(z, first, torch.full_like(h, piece.start), h, torch.ones_like(h), none, none)
+    divisible = control.adaptive == "sample" and field.divisible
+    while (active := state.tau < piece.end).any():
+        index = _kept(active, rows) if divisible else None
+        field.choose(index)
+        state = state.put(index, _step(field, state.take(index), piece, control))
+    return state.z, state.h, state.accepted, state.rejected
+
+
+def _kept(active: Tensor, rows: int) -> Tensor | None:
+    """Row numbers of the active samples, with others up to a multiple of `rows`; None if that is all of them."""
+    need = int(active.sum())
+    need += -need % rows
+    if need >= len(active):
+        return None
+    return active.int().argsort(stable=True, descending=True)[:need].sort().values
+
+
+def _step(field: Counted, state: _State, piece: Piece, control: Control) -> _State:
+    """One step of every sample that has not reached the end of the piece."""
+    z, first, tau, h, previous, accepted, rejected = state
+    active, left = tau < piece.end, piece.end - tau
+    # Two equal steps instead of a long and a tiny one; a step that nearly reaches the end is stretched to it.
+    size = torch.where(1.01 * h >= left, left, torch.where(2 * h > left, left / 2, h))
+    arrives = size == left
+    if (active & (tau + size <= tau)).any():
+        raise SolveError(f"the step size fell to 0 at tau = {float(tau[active].min()):.9g}: the field is non-finite")
+    ks = stages(field, z, tau.expand(len(z)), size.expand(len(z)), DOPRI5, piece.last, first)
+    step = z + combine(size.expand(len(z)), DOPRI5.weights, ks)
+    ratio = control.norm(combine(size.expand(len(z)), DOPRI5.error, ks), control.scale(z, step))
+    good = ratio <= 1  # False for NaN
+    moved = good & active
+    following = size * control.factor(ratio, previous, good)
+    # A step shortened only to stop at the end must not reduce the next step size.
+    following = torch.where(good & (size < h), torch.maximum(h, following), following)
+    return _State(
+        choose(moved, step, z),
+        choose(moved, ks[-1], first),
+        torch.where(moved, torch.where(arrives, piece.end, tau + size), tau),
+        torch.where(active, following, h),
+        torch.where(moved, ratio, previous),
+        accepted + moved,
+        rejected + (active & ~good),
+    )
 
 
 @torch.no_grad()

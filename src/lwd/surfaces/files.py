@@ -10,6 +10,7 @@ import torch
 from lwd.errors import InputError
 from lwd.groups import Group, Layout
 from lwd.io.tensors import read_safetensors, write_safetensors
+from lwd.surfaces.band import Band
 from lwd.surfaces.formats import SurfacesFile
 from lwd.surfaces.table import SurfaceTable
 
@@ -26,7 +27,8 @@ def save_surfaces(
     tensors |= {name: value.contiguous() for name in ("axis", "bends") if (value := getattr(table, name)) is not None}
     write_safetensors(path, tensors)
     layout = {group.name: group.channels for group in table.layout}
-    record = SurfacesFile(layout=layout, count=table.count, provenance=dict(provenance or {}))
+    band = None if table.band is None else (table.band.low, table.band.high, table.band.lead)
+    record = SurfacesFile(layout=layout, count=table.count, band=band, provenance=dict(provenance or {}))
     record.write(path.with_suffix(".json"))
 
 
@@ -44,7 +46,8 @@ def load_surfaces(path: str | os.PathLike[str]) -> tuple[SurfaceTable, dict[str,
     kept = {name: tensor.to(torch.float64) for name, tensor in tensors.items() if name in (*TENSORS, "axis", "bends")}
     try:
         layout = Layout(tuple(Group(name, channels) for name, channels in record.layout.items()))
-        table = SurfaceTable(layout=layout, count=record.count, **kept)
+        band = None if record.band is None else Band(*record.band)
+        table = SurfaceTable(layout=layout, count=record.count, band=band, **kept)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
     return table, dict(record.provenance)

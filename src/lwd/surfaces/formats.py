@@ -16,6 +16,8 @@ class SurfacesFile(FileRecord):
     """Channels by group, in order."""
     count: int
     """Number of samples at each point."""
+    band: tuple[float, float, int] | None = None
+    """Smallest and largest offset that was measured, and the column of the group that leads; null = everywhere."""
     provenance: dict[str, Any] = Field(default_factory=dict)
     """How they were measured; `error_scales`: measured / predicted sampler error, by order."""
 
@@ -39,6 +41,8 @@ class PathPoint(Record):
     """Whether the curve has collapsed to the extreme of its family."""
     floor: float | None
     """Objective of the best monotone path, for two groups."""
+    outside: float | None = None
+    """Largest distance from the band of the surfaces, if they have one and the curve leaves it."""
     error: float | None
     """Predicted error of the sampler, if a number of steps was given."""
 

@@ -18,6 +18,9 @@ from lwd.surfaces.settings import PathSettings
 from lwd.surfaces.table import GridSurfaces
 from lwd.surfaces.verdict import judge
 
+MARGIN = 0.03
+"""A curve that leaves the band of its surfaces by more than this is not chosen."""
+
 
 @dataclass(frozen=True)
 class Point:
@@ -32,6 +35,8 @@ class Point:
     collapsed: bool
     floor: float | None = None
     """The objective of the global optimum over monotone paths, for two groups."""
+    outside: float = 0.0
+    """Largest distance from the band of the surfaces, if they have one."""
     error: float | None = None
     """The predicted discretisation error, if a number of steps was given."""
 
@@ -68,7 +73,8 @@ def solve_for(
     lowest = None
     if floor is not None:
         lowest = float(sum(term.detach() for term in path_terms(floor, surfaces, objective, NODES)))
-    return Point(kinetic, schedule, flow + regulariser, flow, energy, judge(schedule).word == "collapsed", lowest)
+    collapsed, beyond = judge(schedule).word == "collapsed", farthest_outside(schedule, surfaces)
+    return Point(kinetic, schedule, flow + regulariser, flow, energy, collapsed, lowest, beyond)
 
 
 def lambda_path(
@@ -103,6 +109,7 @@ def lambda_path(
     if s.steps is not None:
         points = [_with_error(point, surfaces, objective, s) for point in points]
     stable = [point for point in points if not point.collapsed and (threshold is None or point.kinetic >= threshold)]
+    stable = [point for point in stable if point.outside <= MARGIN]
     weakest = stable[0] if stable else None
     return LambdaPath(points, threshold, weakest, choose(stable, s.tolerance) if s.steps is not None else None)
 
@@ -115,7 +122,8 @@ def _better(point: Point, other: Learnable, surfaces: Surfaces, objective: FlowO
         return point
     energy = float(path_terms(other, surfaces, replace(objective, kinetic=1.0))[1].detach())
     collapsed = judge(other).word == "collapsed"
-    return replace(point, schedule=other, objective=flow + regulariser, flow=flow, energy=energy, collapsed=collapsed)
+    found = replace(point, schedule=other, objective=flow + regulariser, flow=flow, energy=energy, collapsed=collapsed)
+    return replace(found, outside=farthest_outside(other, surfaces))
 
 
 def _threshold(
@@ -164,6 +172,15 @@ def choose(stable: Sequence[Point], tolerance: float) -> Point | None:
     if good:
         return good[0]
     return min(stable, key=lambda point: point.error or 0.0) if stable else None
+
+
+def farthest_outside(schedule: Schedule, surfaces: Surfaces, points: int = 401) -> float:
+    """Largest distance of a curve from the band of the surfaces; 0 if they have none."""
+    band = getattr(surfaces, "band", None)
+    if band is None:
+        return 0.0
+    tau = torch.linspace(0, 1, points, dtype=torch.float64)
+    return float(band.outside(schedule.times(tau).detach()).max())
 
 
 def largest_gap(one: Schedule, other: Schedule, points: int = 201) -> float:

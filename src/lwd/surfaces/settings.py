@@ -24,3 +24,20 @@ class PathSettings(Record):
     """Measured / predicted sampler error."""
     floor: bool = True
     """Also solve for the best monotone path (two groups)."""
+
+
+class MeasureSettings(Record):
+    """How to measure the surfaces of a network without training it."""
+
+    points: Annotated[int, Field(ge=5)] = 25
+    """Grid points along each clock; only those in the band are measured."""
+    samples: Annotated[int, Field(ge=32)] = 128
+    """Number of images."""
+    batch: Annotated[int, Field(ge=1)] = 16
+    """Images per batch."""
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    """Seed of the choice of images."""
+    breakdown: Annotated[float, Field(gt=0)] = 0.1
+    """Increase of the loss at which an estimated band ends."""
+    calibration: Annotated[int, Field(ge=0)] = 8
+    """Images whose real sampling error calibrates predicted ones; 0 = none."""

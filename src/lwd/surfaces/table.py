@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,11 +11,14 @@ from torch import Tensor
 from lwd.errors import InputError
 from lwd.groups import Layout
 from lwd.path import Velocity, interpolate
+from lwd.surfaces.band import Band, extended
 
 BATCH = 256
 """Samples evaluated at once."""
 LEAST = 32
 """Smallest number of samples for estimating a mean square."""
+WALL = 100.0
+"""Loss per squared distance from a band, in units of the largest loss inside."""
 SHIFT = 0.01
 """Time step of the finite differences of the velocity."""
 
@@ -37,6 +41,8 @@ class SurfaceTable:
     count: int
     axis: Tensor | None = None
     bends: Tensor | None = None
+    band: Band | None = None
+    """Where the network can be trusted (two groups); other points were not measured, and their values are 0."""
 
     def __post_init__(self) -> None:
         m, n = len(self.points), len(self.layout)
@@ -57,12 +63,20 @@ class SurfaceTable:
             raise InputError("losses and energies of the surfaces are mean squares and cannot be negative")
         if self.count < LEAST:
             raise InputError(f"the surfaces were tabulated from {self.count} samples; at least {LEAST} are needed")
+        if self.band is not None and (n != 2 or self.axis is None):
+            raise InputError("a band needs surfaces of two groups on a grid")
         if self.axis is not None:
             a = self.axis
             if a.ndim != 1 or len(a) < 2 or a[0] != 0 or a[-1] != 1 or not (a.diff() > 0).all():
                 raise InputError("the axis of the surfaces must increase from 0 to 1; tabulate again")
             if not torch.equal(self.points, grid_points(a, n)):
                 raise InputError("the points of the surfaces are not the grid of their axis; tabulate again")
+
+    @property
+    def mask(self) -> Tensor:
+        """Which points were measured: (m,)."""
+        everywhere = torch.ones(len(self.points), dtype=torch.bool)
+        return everywhere if self.band is None else self.band.contains(self.points)
 
 
 def grid_points(axis: Tensor, groups: int) -> Tensor:
@@ -82,60 +96,105 @@ def scattered_points(count: int, groups: int) -> Tensor:
 def tabulate(
     velocity: Velocity,
     data: Tensor,
-    labels: Tensor,
+    labels: Any,
     layout: Layout,
     points: int = 13,
     bends: bool = True,
-    progress: Callable[[int], object] | None = None,
+    options: "TableOptions | None" = None,
 ) -> SurfaceTable:
     """Estimate the surfaces of a denoiser, with the same data and noise at every point.
 
     data: (m, c, ...) latents that the denoiser was not trained on, or a fresh draw; labels: (m,).
     points: grid points along each axis for two groups; 32 * points scattered points for three or more.
     """
+    options = options or TableOptions()
     if len(data) < LEAST:
         raise InputError(f"surfaces need at least {LEAST} samples, got {len(data)}")
     axis = torch.linspace(0, 1, points, dtype=torch.float64) if len(layout) <= 2 else None
     places = grid_points(axis, len(layout)) if axis is not None else scattered_points(32 * points, len(layout))
     generator = torch.Generator().manual_seed(0)
     noise = torch.randn(data.shape, generator=generator, dtype=data.dtype).to(data.device)
-    samples = [tuple(part) for part in zip(*(torch.split(x, BATCH) for x in (data, noise, labels)), strict=True)]
-    rows = [_one_point(velocity, samples, layout, place, bends, progress) for place in places]
-    means, errors, grams = (torch.stack(part) for part in zip(*rows, strict=True))
+    samples = split_samples(data, noise, labels)
+    rank, world = options.share
+    rows = [at_point(velocity, samples, layout, place, bends, options) for place in places[rank::world]]
+    found = [torch.stack(part) for part in zip(*rows, strict=True)] if rows else []
+    means, errors, grams = _merged(found, len(places), len(layout), bends, options)
     return SurfaceTable(
         layout, places, means[:, 0], means[:, 1], errors[:, 0], errors[:, 1], len(data), axis, grams if bends else None
     )
 
 
-def _one_point(
+def split_samples(data: Tensor, noise: Tensor, labels: Any, batch: int = 0) -> list[tuple[Tensor, Tensor, Any]]:
+    """Cut data, noise and conditions into batches (0: of BATCH samples)."""
+    rows = torch.split(torch.arange(len(data)), batch or BATCH)
+    return [(data[part], noise[part], labels[part]) for part in rows]
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """Who computes a table, and how."""
+
+    progress: Callable[[int], object] | None = None
+    """Called with the number of samples that were just evaluated."""
+    share: tuple[int, int] = (0, 1)
+    """This process's rank and the number of processes; each takes every n-th point."""
+    total: Callable[[Tensor], Tensor] | None = None
+    """The sum of a tensor over all processes; needed with several."""
+    fast: Velocity | None = None
+    """The denoiser in lower precision, for losses and energies. Differences of velocities, which it would drown in
+    rounding, then come from the first BATCH samples only."""
+
+
+def _merged(
+    found: Sequence[Tensor], points: int, groups: int, bends: bool, options: TableOptions
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The rows of all processes, in the order of the points: the sum of what each has, with zeros elsewhere."""
+    rank, world = options.share
+    if world == 1:
+        return found[0], found[1], found[2]
+    shapes = [(2, groups), (2, groups), (groups, 1 + groups, 1 + groups) if bends else (0,)]
+    merged = []
+    for i, shape in enumerate(shapes):
+        everything = torch.zeros(points, *shape, dtype=torch.float64)
+        if found:
+            everything[rank::world] = found[i].double()
+        assert options.total is not None
+        merged.append(options.total(everything) if everything.numel() else everything)
+    return merged[0], merged[1], merged[2]
+
+
+def at_point(
     velocity: Velocity,
-    samples: Sequence[tuple[Tensor, ...]],
+    samples: Sequence[tuple[Tensor, Tensor, Any]],
     layout: Layout,
     place: Tensor,
     bends: bool,
-    progress: Callable[[int], object] | None,
+    options: TableOptions,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Means and standard errors of l and n, (2, n) each, and the Gram matrices (n, 1 + n, 1 + n)."""
-    rows, grams = [], []
+    rows: list[Tensor] = []
+    grams: list[Tensor] = []
+    count = 0
+    first = options.fast or velocity
     for x, e, label in samples:
         times = place.expand(len(x), -1).to(x.device)
         z, target = interpolate(x, e, times, layout)
-        v = velocity(z, times, label).to(z.dtype)
+        v = first(z, times, label).to(z.dtype)
         rows.append(torch.stack([layout.means((v - target).square()), layout.means(v.square())], 1).double().cpu())
-        if bends:
+        if bends and (options.fast is None or not grams):
+            v = v if options.fast is None else velocity(z, times, label).to(z.dtype)
+            count += len(x)
             changes = [v, *(_change(velocity, z, v, times, label, layout, g) for g in range(len(layout)))]
             pairs = [torch.stack([layout.means(a * b).double().sum(0) for b in changes], -1) for a in changes]
             grams.append(torch.stack(pairs, 1).cpu())  # (n, 1 + n, 1 + n)
-        if progress is not None:
-            progress(len(x))
+        if options.progress is not None:
+            options.progress(len(x))
     values = torch.cat(rows)
-    gram = torch.stack(grams).sum(0) / len(values) if grams else torch.zeros(0)
+    gram = torch.stack(grams).sum(0) / count if grams else torch.zeros(0)
     return values.mean(0), values.std(0) / len(values) ** 0.5, gram
 
 
-def _change(
-    velocity: Velocity, z: Tensor, v: Tensor, times: Tensor, label: Tensor, layout: Layout, group: int
-) -> Tensor:
+def _change(velocity: Velocity, z: Tensor, v: Tensor, times: Tensor, label: Any, layout: Layout, group: int) -> Tensor:
     """d v / d t_g along the flow of group g: its clock and its state advance together."""
     step = -SHIFT if float(times[0, group]) + SHIFT > 1 else SHIFT
     moved = times.clone()
@@ -153,13 +212,25 @@ class GridSurfaces:
             raise InputError("smooth surfaces need a grid of at least 5 points along each axis")
         self.axis, self.slopes = table.axis.double(), _slopes(table.axis.double())
         shape = (len(table.axis),) * len(table.layout)
-        values = torch.stack([table.losses, table.energies], -1).double()
+        self.band = table.band
+        values = self._extended(table, torch.stack([table.losses, table.energies], -1).double())
         self.values = values.reshape(*shape, len(table.layout), 2)
-        self.bends = None if table.bends is None else table.bends.double().reshape(*shape, *table.bends.shape[1:])
+        bends = None if table.bends is None else self._extended(table, table.bends.double())
+        self.bends = None if bends is None else bends.reshape(*shape, *bends.shape[1:])
+        self.wall = WALL * float(table.losses.max())
+
+    @staticmethod
+    def _extended(table: SurfaceTable, values: Tensor) -> Tensor:
+        if table.band is None:
+            return values
+        return extended(table.points.double(), values.flatten(1), table.mask).reshape(values.shape)
 
     def __call__(self, times: Tensor) -> tuple[Tensor, Tensor]:
-        """times (b, n) -> l and n, (b, n) each; differentiable."""
+        """times (b, n) -> l and n, (b, n) each; differentiable. Losses rise steeply outside the band."""
         found = self._at(times, self.values)
+        if self.band is not None:
+            wall = self.wall * self.band.outside(times).square()
+            return found[..., 0].clamp(min=0) + wall[:, None], found[..., 1].clamp(min=0)
         # A mean square is never negative, but a cubic through noisy values near zero may be.
         return found[..., 0].clamp(min=0), found[..., 1].clamp(min=0)
 

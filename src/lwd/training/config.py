@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from lwd.checkpoints.formats import SamplingDefaults
 from lwd.errors import InputError, nearest
+from lwd.io.files import check_file
 from lwd.io.records import Record
 
 MAX_YAML_BYTES = 2**20
@@ -51,7 +52,7 @@ class NetworkSettings(Record):
     recompute: bool = False
     """Recompute blocks in the backward pass: less memory, a third more time."""
     compile: bool = False
-    """Compile the network with torch.compile."""
+    """Compile the blocks of the network with torch.compile."""
 
 
 class ObjectiveSettings(Record):
@@ -130,12 +131,16 @@ class RunSettings(Record):
     """Mirror half of the images, if the shards have mirrored latents."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """auto: bf16 autocast on a GPU, fp32 on a CPU."""
-    parallel: Literal["ddp", "fsdp2"] = "ddp"
-    """Data parallelism with several processes."""
+    parallel: Literal["ddp", "fsdp2", "hsdp"] = "ddp"
+    """Data parallelism with several processes; hsdp shards within a node and copies between nodes."""
+    timeout: Positive = 10.0
+    """Minutes after which a step fails in which another process hangs or died."""
     log_every: Count = 50
     """Steps between lines of metrics."""
     save_every: Count = 2000
     """Steps between checkpoints."""
+    save_minutes: NotNegative = 30.0
+    """Minutes between checkpoints, in addition to save_every; 0 = by steps only."""
     keep_last: Count = 3
     """Number of latest checkpoints to keep."""
     keep_every: CountOrNone = 0
@@ -273,9 +278,12 @@ def _preset(name: str, seen: tuple[str, ...]) -> dict[str, Any]:
     if name in known:
         text = (resources.files("lwd.training") / "presets" / f"{name}.yaml").read_text()
     elif Path(name).is_file():
-        if Path(name).stat().st_size > MAX_YAML_BYTES:
+        if check_file(name) > MAX_YAML_BYTES:
             raise InputError(f"{name} is too large for a preset (more than {MAX_YAML_BYTES} bytes)")
-        text = Path(name).read_text(errors="replace")
+        try:
+            text = Path(name).read_text("utf-8", errors="replace")
+        except OSError as error:
+            raise InputError(f"cannot read {name}: {error.strerror or error}") from error
     else:
         raise InputError(f"there is no preset or YAML file {name!r}; {nearest(name, known)}")
     value = _yaml(text, name)
@@ -295,8 +303,18 @@ def _merge(base: dict[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
+class _Loader(yaml.SafeLoader):
+    """Without aliases: a few lines of them can stand for more values than memory holds."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("it has an alias (*name), which lwd does not read; write the value again")
+        return super().compose_node(parent, index)
+
+
 def _yaml(text: str, what: str) -> Any:
     try:
-        return yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError) as error:
+        return yaml.load(text, _Loader)
+    except (yaml.YAMLError, RecursionError, ValueError, LookupError, TypeError, AttributeError) as error:
+        # Impossible dates and numbers raise errors of Python's own.
         raise InputError(f"{what} is not YAML ({str(error).splitlines()[0]})") from error

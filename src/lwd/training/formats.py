@@ -14,6 +14,8 @@ class RunFile(Record):
     """The resolved settings."""
     data: str = "unknown"
     """Fingerprint of the data."""
+    wandb: str = ""
+    """Id of the run on Weights & Biases; empty if it was never logged there."""
     latents: str = ""
     """Fingerprint of the latents alone, if alignment features are computed from images."""
 
@@ -58,3 +60,25 @@ class TrainingState(FileRecord):
     """Updates of rho's optimizer (joint probe)."""
 
     what: ClassVar[str] = "a training checkpoint"
+
+
+class StoredTensor(Record):
+    """Where a training tensor is: its shape, safetensors dtype, and blocks."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    parts: tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...]
+    """File, offsets and sizes of each block; the file has it under the tensor's own name."""
+
+
+class TensorIndex(FileRecord):
+    """training.json of a checkpoint that several processes wrote: where the training tensors are."""
+
+    format: Literal["lwd.training-parts"] = "lwd.training-parts"
+    version: Literal[1] = 1
+    tensors: dict[str, StoredTensor]
+    """Weights, Adam's moments and rho, by name."""
+    sha256: dict[str, str]
+    """Checksums of the files."""
+
+    what: ClassVar[str] = "an index of training tensors"

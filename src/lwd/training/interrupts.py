@@ -1,4 +1,4 @@
-"""Graceful handling of SIGTERM and Ctrl-C."""
+"""Graceful handling of SIGTERM, SIGUSR1 and Ctrl-C."""
 
 import signal
 from collections.abc import Iterator
@@ -19,7 +19,10 @@ class Stop:
 
 @contextmanager
 def interrupts() -> Iterator[Stop]:
-    """Let the current step finish after SIGTERM or Ctrl-C; a second Ctrl-C stops immediately."""
+    """Let the current step finish after SIGTERM, SIGUSR1 or Ctrl-C; a second Ctrl-C stops immediately.
+
+    SIGUSR1 is the early warning of batch systems: it leaves more time to save than SIGTERM.
+    """
     stop = Stop()
 
     def ask(number: int, _frame: object) -> None:
@@ -29,7 +32,7 @@ def interrupts() -> Iterator[Stop]:
 
     old = {}
     with suppress(ValueError):  # not in the main thread, which alone may handle signals
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
             old[number] = signal.signal(number, ask)
     try:
         yield stop

@@ -28,13 +28,14 @@ class RhoProbe:
         if not self.schedule.rho.numel():
             raise InputError("a single group has no schedule to learn; a probe needs at least two groups")
         self.schedule.rho.requires_grad_(True)
-        self.optimizer = torch.optim.AdamW([self.schedule.rho], lr=self.lr, weight_decay=0.0)
+        self.optimizer = torch.optim.AdamW([self.schedule.rho], lr=self.lr, weight_decay=0.0, fused=True)
         self.average = RhoAverage(self.burn_in)
 
-    def update(self, step: int, keep: bool) -> None:
-        """Take one optimizer step of rho; keep: also add it to the trace."""
+    def update(self, step: int, keep: bool, skip: Tensor | None = None) -> None:
+        """Take one optimizer step of rho; keep: also add it to the trace; skip: 1 on the device leaves rho as it is."""
+        self.optimizer.found_inf = skip  # type: ignore[attr-defined]
         self.optimizer.step()
-        self.average.update(step, self.schedule)
+        self.average.update(step, self.schedule, 1 if skip is None else 1 - skip)
         if keep:
             self.record(step)
 

@@ -7,16 +7,16 @@ import torch
 from torch import Tensor
 
 from lwd.errors import InputError
-from lwd.io.tensors import mismatches
 from lwd.training.config import Config
-from lwd.training.devices import copy_into, full_copy
+from lwd.training.devices import full_copy
 from lwd.training.rho import RhoProbe
+from lwd.training.shards import Piece
 from lwd.training.state import Saved
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 FREE = {
-    "run": "steps accumulate precision parallel log_every save_every keep_last keep_every keep_at sample_every max_bad "
-    "max_rollbacks",
+    "run": "steps accumulate precision parallel log_every save_every save_minutes keep_last keep_every keep_at "
+    "sample_every max_bad max_rollbacks timeout",
     "network": "recompute compile",
     "probe": "steps points samples starts",
 }
@@ -27,15 +27,13 @@ EARLIER = {"objective.kinetic_average": "groups", "run.labels": True}
 """What a run did before a setting existed."""
 
 
-def of_network(
-    names: Sequence[str], weights: Sequence[Tensor], optimizer: torch.optim.Optimizer, keep: bool = True
-) -> dict[str, Tensor]:
-    """Gather weights and Adam's moments (a collective call); keep: whether this process needs them."""
+def of_network(names: Sequence[str], weights: Sequence[Tensor], optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Weights and Adam's moments by name: the tensors themselves, or this process's shards."""
     tensors: dict[str, Tensor] = {}
     for name, weight in zip(names, weights, strict=True):
-        tensors[f"weights.{name}"] = full_copy(weight, keep)
+        tensors[f"weights.{name}"] = weight
         if weight in optimizer.state:
-            tensors |= {f"{key}.{name}": full_copy(optimizer.state[weight][key], keep) for key in MOMENTS}
+            tensors |= {f"{key}.{name}": optimizer.state[weight][key] for key in MOMENTS}
     return tensors
 
 
@@ -51,24 +49,31 @@ def restore_network(
     shapes = {name: tuple(weight.shape) for name, weight in zip(names, weights, strict=True)}
     wanted = {f"weights.{name}": shape for name, shape in shapes.items()}
     # A weight that never had a gradient has no moments.
-    moved = {name for name in shapes if f"{MOMENTS[0]}.{name}" in found.tensors}
+    moved = {name for name in shapes if f"{MOMENTS[0]}.{name}" in found.tensors.shapes}
     wanted |= {f"{key}.{name}": shapes[name] for name in moved for key in MOMENTS}
-    given = {name: tensor for name, tensor in found.tensors.items() if not name.startswith("rho")}
-    problems = mismatches(wanted, given) + mismatches(shapes, found.average)
+    given = {name: shape for name, shape in found.tensors.shapes.items() if not name.startswith("rho")}
+    problems = differing(wanted, given) + differing(shapes, found.average.shapes)
     if problems:
         raise InputError(f"{found.path} does not fit this network: " + "; ".join(problems))
-    for name, weight, average in zip(names, weights, shadow, strict=True):
-        copy_into(weight, found.tensors[f"weights.{name}"])
-        copy_into(average, found.average[name])
-        optimizer.state.pop(weight, None)
-        if count and name in moved:
+    targets: dict[str, Tensor] = {}
+    optimizer.state.clear()
+    for name, weight in zip(names, weights, strict=True):
+        targets[f"weights.{name}"] = weight
+        if name in moved:
             entry = {key: torch.zeros_like(weight.detach()) for key in MOMENTS}
-            for key in MOMENTS:
-                copy_into(entry[key], found.tensors[f"{key}.{name}"])
-            step = torch.tensor(float(count))
-            optimizer.state[weight] = entry | {
-                "step": step.to(weight.device) if optimizer.defaults.get("fused") else step
-            }
+            targets |= {f"{key}.{name}": entry[key] for key in MOMENTS}
+            step = torch.tensor(float(count), device=weight.device)  # where a fused optimizer keeps it
+            optimizer.state[weight] = entry | {"step": step}
+    found.tensors.fill({name: Piece.of(target) for name, target in targets.items()})
+    found.average.fill({name: Piece.of(average) for name, average in zip(names, shadow, strict=True)})
+
+
+def differing(expected: Mapping[str, tuple[int, ...]], found: Mapping[str, tuple[int, ...]]) -> list[str]:
+    """List, as sorted phrases, the tensors that are missing, unexpected or misshapen."""
+    problems = [f"missing {name} {shape}" for name, shape in expected.items() if name not in found]
+    problems += [f"unexpected {name} {shape}" for name, shape in found.items() if name not in expected]
+    both = [(name, shape) for name, shape in found.items() if expected.get(name, shape) != shape]
+    return sorted(problems + [f"{name} is {shape}, must be {expected[name]}" for name, shape in both])
 
 
 def of_rho(probe: RhoProbe) -> dict[str, Tensor]:
@@ -85,26 +90,26 @@ def of_rho(probe: RhoProbe) -> dict[str, Tensor]:
 
 def restore_rho(found: Saved, probe: RhoProbe) -> None:
     """The inverse of `of_rho`."""
-    rho = probe.schedule.rho
-    problems = mismatches({"rho": tuple(rho.shape)}, {k: t for k, t in found.tensors.items() if k == "rho"})
+    rho, stored = probe.schedule.rho, found.tensors
+    problems = differing({"rho": tuple(rho.shape)}, {k: shape for k, shape in stored.shapes.items() if k == "rho"})
     if problems:
         raise InputError(f"{found.path} is not a checkpoint of this probe: " + "; ".join(problems))
-    copy_into(rho, found.tensors["rho"])
+    stored.fill({"rho": Piece.of(rho)})
     count = found.state.rho_updates or 0
     probe.optimizer.state.pop(rho, None)
     if count:
-        entry = {key: found.tensors[f"rho.{key}"].to(rho.device) for key in MOMENTS}
-        probe.optimizer.state[rho] = entry | {"step": torch.tensor(float(count))}
-    mean = found.tensors.get("rho.mean")
-    probe.average.count = found.state.averaged or 0
-    probe.average.mean = None if mean is None else mean.to(rho.device)
-    steps, rows = found.tensors["rho.steps"].tolist(), found.tensors["rho.trace"].tolist()
+        entry = {key: stored.tensor(f"rho.{key}").to(rho.device) for key in MOMENTS}
+        probe.optimizer.state[rho] = entry | {"step": torch.tensor(float(count), device=rho.device)}
+    probe.average.count = torch.tensor(float(found.state.averaged or 0), dtype=torch.float64, device=rho.device)
+    probe.average.mean = stored.tensor("rho.mean").to(rho.device) if "rho.mean" in stored.shapes else None
+    steps, rows = stored.tensor("rho.steps").tolist(), stored.tensor("rho.trace").tolist()
     probe.trace = list(zip(steps, rows, strict=True))
 
 
 def updates(optimizer: torch.optim.Optimizer) -> int:
     """Return the number of steps of an AdamW optimizer."""
-    return max((int(entry["step"]) for entry in optimizer.state.values()), default=0)
+    steps = [entry["step"] for entry in optimizer.state.values()]
+    return int(torch.stack(steps).max()) if steps else 0
 
 
 def check_same_run(found: Saved, config: Config, about: Mapping[str, Any], probe: bool) -> None:

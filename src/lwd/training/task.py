@@ -52,5 +52,5 @@ class RunOptions:
 def prepare(options: RunOptions | None, config: Config) -> tuple[RunOptions, Devices]:
     """Fill in the devices of the options, by default those of the launcher and config.run."""
     options = options or RunOptions()
-    devices = options.devices or Devices(config.run.precision, config.run.parallel)
+    devices = options.devices or Devices(config.run.precision, config.run.parallel, timeout=config.run.timeout)
     return replace(options, devices=devices), devices

@@ -1,9 +1,7 @@
 """The training loop of both stages: draw, step, average, log, save; it resumes even after a kill."""
 
 import os
-import time
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
 from math import cos, pi
@@ -12,33 +10,35 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
-from lwd.checkpoints.directory import write_checkpoint
 from lwd.compute.order import mix
 from lwd.errors import InputError
 from lwd.io.files import check_writable, write_json
 from lwd.io.locks import alone
-from lwd.io.tensors import write_safetensors
+from lwd.latents.ahead import AHEAD, Ahead
 from lwd.latents.base import Latents
-from lwd.latents.reader import Batch
+from lwd.latents.batch import Batch, StoredBatch
 from lwd.models.lightningdit import LightningDiT
+from lwd.models.operations import forward_operations
 from lwd.objective import Losses
 from lwd.path import interpolate
 from lwd.representations.encoders import resize_map
 from lwd.schedule.fixed import Synchronous
 from lwd.training import snapshot, state
 from lwd.training.config import Config, OptimizerSettings
-from lwd.training.devices import full_copy
+from lwd.training.devices import local
 from lwd.training.draws import Draws, draw
 from lwd.training.ema import EMA
 from lwd.training.formats import LogSums, RunFile
-from lwd.training.interrupts import interrupts
+from lwd.training.guard import Guard
+from lwd.training.interrupts import Stop, interrupts
 from lwd.training.journal import Averages, Journal
+from lwd.training.meter import WINDOW, Meter, Spikes, peak
+from lwd.training.saving import KEPT, Saver, averages_on_host, model_writer
+from lwd.training.shards import staged
 from lwd.training.task import RunOptions, Task, prepare
+from lwd.training.watch import Watch
 from lwd.version import __version__
-
-CHECKPOINTS, KEPT = "checkpoints", "kept"
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,9 @@ class Outcome:
 
 
 def adamw(settings: OptimizerSettings, weights: Sequence[Tensor]) -> torch.optim.AdamW:
-    """The optimizer of the denoiser, in both stages."""
-    sharded, betas = any(isinstance(weight, DTensor) for weight in weights), (settings.beta1, settings.beta2)
-    return torch.optim.AdamW(
-        weights, lr=settings.lr, betas=betas, weight_decay=settings.weight_decay, fused=not sharded
-    )
+    """The optimizer of the denoiser, in both stages. Fused: it can skip an update without waiting for the device."""
+    betas = (settings.beta1, settings.beta2)
+    return torch.optim.AdamW(weights, lr=settings.lr, betas=betas, weight_decay=settings.weight_decay, fused=True)
 
 
 class Trainer:
@@ -82,12 +80,15 @@ class Trainer:
         self.weights = [parameter for _, parameter in self.inner.named_parameters()]
         self.optimizer = adamw(config.optimizer, self.weights)
         self.ema = EMA(self.weights, config.optimizer.ema, config.optimizer.ema_warmup)
-        self.step, self.bad, self.skipped, self.rollbacks = 0, 0, 0, 0
+        self.step, self.skipped, self.rollbacks = 0, 0, 0
+        self.guard = Guard(self.devices.device, config.run.max_bad)
+        self.saver = Saver(self.out, self.devices, config.run.keep_last, self.is_kept)
+        self.watch = Watch(self.devices, config.run.save_minutes)
+        self.meter, self.spikes = self._meter(), Spikes()
         self.journal = Journal(self.out, self.devices, config.to_dict(), self.options.wandb)
         self.averages = Averages()
         self.last_line: dict[str, float] = {}
-        self._ahead: tuple[tuple[int, int], Future[list[Batch]]] | None = None
-        self._reader = ThreadPoolExecutor(1)
+        self._ahead = Ahead(self._gather)
 
     def _prepare_folder(self, network: nn.Module) -> None:
         size = sum(p.numel() * p.element_size() for p in network.parameters())
@@ -97,32 +98,44 @@ class Trainer:
 
     def run(self) -> Outcome:
         """Train to the last step, from the newest checkpoint if there is one."""
-        with alone(self.out) if self.devices.main else nullcontext():
+        # The lock is held until the last byte is written, also after an error.
+        with alone(self.out) if self.devices.main else nullcontext(), self.saver:
             return self._run()
 
     def _run(self) -> Outcome:
         if self.devices.main:
-            state.sweep(self.out / CHECKPOINTS)
+            state.sweep(self.saver.folder)
         self.resume()
-        started, first = time.monotonic(), self.step
         with interrupts() as stop:
             while self.step < self.config.run.steps:
-                before = self.step
                 self.advance()
-                if self.step <= before:  # returned to a checkpoint
-                    continue
-                if self.step % self.config.run.log_every == 0 or self.step == self.config.run.steps:
-                    self._log(time.monotonic() - started, first)
-                if self.options.on_step is not None:
-                    self.options.on_step(self)
-                leave = self.devices.any(stop.asked)
-                if leave or (self._is_due() and not self.bad):
-                    self.save()
-                if leave and self.step < self.config.run.steps:
+                if self._look_up(stop):
                     break
-        self._reader.shutdown(cancel_futures=True)
+            self._finish_save()  # another signal must not end it
+        self._ahead.close()
         self.journal.close()
         return Outcome(self.step, self.step >= self.config.run.steps, self.skipped)
+
+    def _look_up(self, stop: Stop) -> bool:
+        """What happens between two steps: review, log, save. Returns whether to leave; waits for the device rarely."""
+        run, last = self.config.run, self.step == self.config.run.steps
+        logs, saves, looks = last or self.step % run.log_every == 0, self._is_due(), self.watch.is_due(self.step)
+        attentive = logs or saves or looks
+        bad = self._review() if attentive else 0
+        if bad is None:  # returned to a checkpoint
+            return False
+        if logs:
+            self._log()
+        if self.options.on_step is not None:
+            self.options.on_step(self)
+        if not attentive:
+            return False
+        look = self.watch.look(self.step, stop.asked, self.saver.busy)
+        if self.saver.pending and not look.saving:
+            self._finish_save()
+        if look.stop or ((saves or look.save) and not bad):
+            self.save()
+        return look.stop and not last
 
     def _is_due(self) -> bool:
         run = self.config.run
@@ -135,8 +148,9 @@ class Trainer:
         return step in run.keep_at or bool(step and run.keep_every and step % run.keep_every == 0)
 
     def advance(self) -> None:
-        """Take one step: forward and backward over all parts, then the optimizer unless something is not finite."""
-        batches = self._fetch()
+        """Take one step: forward and backward over all parts, then an update that is void unless all is finite."""
+        with self.meter.waiting():
+            batches = self._fetch()
         self.optimizer.zero_grad()
         if self.probe is not None:
             self.probe.optimizer.zero_grad()
@@ -149,23 +163,17 @@ class Trainer:
         self._set_rate()
         norm = self._norm()
         self.step += 1
-        # This synchronises once per step: a non-finite update could not be undone later.
-        if not bool(torch.isfinite(norm)):
-            self._skip()
-            return
-        self.bad = 0
+        skip = self.guard.check(norm, self.step)
         if self.config.optimizer.clip:
             scale = (self.config.optimizer.clip / norm).clamp(max=1.0)
-            torch._foreach_mul_([w.grad for w in self.weights if w.grad is not None], scale)
+            torch._foreach_mul_([local(w.grad) for w in self.weights if w.grad is not None], scale)
+        self.optimizer.found_inf = skip  # type: ignore[attr-defined]
         self.optimizer.step()
-        self.ema.update(self.step)
+        self.ema.update(self.step, skip)
         if self.probe is not None:
             steps = self.config.run.steps
-            self.probe.update(self.step, self.step % max(1, steps // 100) == 0 or self.step == steps)
-        for term in terms:
-            self.averages.add(term, 1 / self.parts)
-        self.averages.add({"gradient norm": norm})
-        self.averages.count += 1
+            self.probe.update(self.step, self.step % max(1, steps // 100) == 0 or self.step == steps, skip)
+        self.averages.add([part | {"gradient norm": norm} for part in terms], 1 - skip)
 
     def losses(self, batch: Batch, draws: Draws) -> Losses:
         """The objective on one batch (Eq. flow-objective; with a probe, Eq. rho-objective)."""
@@ -191,22 +199,21 @@ class Trainer:
         return draw(key, shape, rows, run.tau, run.label_drop, self.devices.device, groups)
 
     def _fetch(self) -> list[Batch]:
-        """Return the batches of this step, and read those of the next step in the background."""
-        now, following = (self.rollbacks, self.step), (self.rollbacks, self.step + 1)
-        if self.devices.device.type == "cpu":  # a second thread would compete for the same cores
-            return self._gather(*now)
-        if self._ahead is None or self._ahead[0] != now:
-            self._ahead = (now, self._reader.submit(self._gather, *now))
-        batches = self._ahead[1].result()
-        self._ahead = (following, self._reader.submit(self._gather, *following))
-        return batches
+        """Return the batches of this step, on the device; on a GPU those of the next steps are read meanwhile."""
+        now = (self.rollbacks, self.step)
+        if self.devices.device.type == "cpu":  # more threads would compete for the same cores
+            return [batch.to(self.devices.device) for batch in self._gather(now)]
+        following = [(self.rollbacks, self.step + k) for k in range(1, AHEAD + 1)]
+        return [batch.to(self.devices.device) for batch in self._ahead.get(now, following)]
 
-    def _gather(self, attempt: int, step: int) -> list[Batch]:
-        run, world = self.config.run, self.devices.world
+    def _gather(self, key: tuple[int, int]) -> Sequence[Batch | StoredBatch]:
+        (attempt, step), run, world = key, self.config.run, self.devices.world
         seed = run.seed if not attempt else mix(run.seed, attempt) % 2**32
         flip = run.flip and self.data.mirrored
         ranks = (part * world + self.devices.rank for part in range(self.parts))
-        return [self.data.batch(step, run.batch, seed, rank, self.parts * world, flip) for rank in ranks]
+        cpu = self.devices.device.type == "cpu"
+        read = self.data.batch if cpu else getattr(self.data, "stored", self.data.batch)
+        return [read(step, run.batch, seed, rank, self.parts * world, flip) for rank in ranks]
 
     def _set_rate(self) -> None:
         o, step = self.config.optimizer, self.step
@@ -218,8 +225,7 @@ class Trainer:
 
     def _norm(self) -> Tensor:
         """Return the total gradient norm, in float32, equal on all processes."""
-        norm = nn.utils.get_total_norm([w.grad for w in self.weights if w.grad is not None])
-        norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
+        norm = self.devices.norm([w.grad for w in self.weights if w.grad is not None])
         if self.probe is None:
             return norm
         rho = self.probe.schedule.rho
@@ -229,77 +235,83 @@ class Trainer:
         rho.grad = self.devices.mean(rho.grad)
         return norm + 0 * rho.grad.float().norm()  # only passes on NaN and infinity
 
-    def _skip(self) -> None:
-        self.bad, self.skipped = self.bad + 1, self.skipped + 1
-        if self.bad < self.config.run.max_bad:
-            self.journal.say(f"step {self.step}: loss or gradient is not finite; the step is skipped")
-            return
+    def _review(self) -> int | None:
+        """Read what the guard has seen: non-finite steps in a row, or None after a return to a checkpoint."""
+        seen = self.guard.review()
+        new, self.skipped = seen.skipped - self.skipped, seen.skipped
+        if not seen.tripped:
+            if new:
+                many = f"{new} steps up to step {seen.last}" if new > 1 else f"step {seen.last}"
+                self.journal.say(f"{many}: loss or gradient is not finite; the update is skipped")
+            return seen.bad
         if self.rollbacks >= self.config.run.max_rollbacks:
             raise InputError(
-                f"step {self.step}: {self.bad} steps in a row were not finite, also after {self.rollbacks} returns to "
+                f"step {seen.last}: {seen.bad} steps in a row were not finite, also after {self.rollbacks} returns to "
                 "a checkpoint; lower optimizer.lr, set optimizer.clip=1, or check the data"
             )
-        attempt, skipped, failed = self.rollbacks + 1, self.skipped, self.step
+        attempt = self.rollbacks + 1
+        self._finish_save()
         self.resume()
-        self.rollbacks, self.skipped, self.bad = attempt, skipped, 0
+        self.rollbacks = attempt
+        self._reset_guard(0, seen.skipped)
         self.journal.say(
-            f"step {failed}: {self.config.run.max_bad} steps in a row were not finite; back to the checkpoint of step "
-            f"{self.step} with other random numbers (return {attempt} of {self.config.run.max_rollbacks})"
+            f"step {seen.last}: {self.config.run.max_bad} steps in a row were not finite; back to the checkpoint of "
+            f"step {self.step} with other random numbers (return {attempt} of {self.config.run.max_rollbacks})"
         )
+        return None
 
-    def _log(self, seconds: float, first: int) -> None:
-        count = self.averages.count
+    def _reset_guard(self, bad: int, skipped: int) -> None:
+        self.guard = Guard(self.devices.device, self.config.run.max_bad, bad, skipped)
+        self.skipped = skipped
+
+    def _meter(self) -> Meter:
+        device, network = self.devices.device, self.inner
+        forward = forward_operations(network.config) if isinstance(network, LightningDiT) else 0.0
+        best = peak(device) if self.devices.bf16 else None
+        return Meter(device, self.devices.world, 3 * self.config.run.batch * forward, best)
+
+    def _log(self) -> None:
         numbers = self.averages.means(self.devices)
+        rate, count = float(self.optimizer.param_groups[0]["lr"]), int(self.averages.count)
+        numbers |= {"lr": rate, "steps": count, "skipped": self.skipped, **self.meter.read(self.step)}
         self.averages = Averages()
-        numbers |= {"lr": float(self.optimizer.param_groups[0]["lr"]), "steps": count, "skipped": self.skipped}
-        numbers["steps per second"] = (self.step - first) / max(seconds, 1e-9)
+        if "total" in numbers and self.spikes.is_spike(numbers["total"]):
+            self.journal.say(f"step {self.step}: the loss has a spike ({numbers['total']:.4g})")
+            numbers["spike"] = 1
         self.journal.write(self.step, numbers)
         self.last_line = numbers
 
     def save(self) -> None:
-        """Write a checkpoint with the complete state of the run, independent of the number of processes."""
-        keep = self.devices.main
-        average = {name: full_copy(shadow, keep) for name, shadow in zip(self.names, self.ema.shadow, strict=True)}
-        tensors = snapshot.of_network(self.names, self.weights, self.optimizer, keep)
-        numbers: dict[str, Any] = {"bad": self.bad, "skipped": self.skipped, "rollbacks": self.rollbacks}
-        numbers |= {
-            "updates": snapshot.updates(self.optimizer),
-            "averages": LogSums(**self.averages.sums_over(self.devices)),
-        }
+        """Start writing a checkpoint with the complete state of the run, independent of the number of processes."""
+        self._finish_save()
+        tensors = snapshot.of_network(self.names, self.weights, self.optimizer)
+        seen, sums = self.guard.review(), LogSums(**self.averages.sums_over(self.devices))
+        numbers: dict[str, Any] = {"bad": seen.bad, "skipped": seen.skipped, "rollbacks": self.rollbacks}
+        numbers |= {"updates": snapshot.updates(self.optimizer), "averages": sums}
         if self.probe is not None:
             tensors |= snapshot.of_rho(self.probe)
-            numbers |= {"averaged": self.probe.average.count, "rho_updates": snapshot.updates(self.probe.optimizer)}
+            numbers |= {"averaged": int(self.probe.average.count)}
+            numbers |= {"rho_updates": snapshot.updates(self.probe.optimizer)}
         numbers |= {"config": self.config.to_dict(), "lwd": __version__} | self._about()
-        if self.devices.main:
-            folder = self.out / CHECKPOINTS
-            with state.writing(folder, self.step, tensors, numbers) as target:
-                if isinstance(self.inner, LightningDiT):
-                    record = {"step": self.step} | self.provenance
-                    curve = self.schedule or Synchronous(self.data.layout.names)
-                    record |= {"any_schedule": True} if self.schedule is None else {}
-                    write_checkpoint(
-                        target, self.inner.config, average, curve, self.data.statistics, record, self.config.sampling
-                    )
-                else:
-                    write_safetensors(target / state.MODEL, average)
-            if self.is_kept(self.step):
-                state.keep_model(folder / f"{self.step:08}", self.out / KEPT)
-            state.prune(folder, self.config.run.keep_last, self.out / KEPT, self.is_kept)
-            if self.options.after_save is not None:
-                self.options.after_save(folder / f"{self.step:08}", self.step)
-        self.devices.wait()
+        record: dict[str, Any] = {"step": self.step} | self.provenance
+        record |= {"any_schedule": True} if self.schedule is None else {}
+        curve = self.schedule or Synchronous(self.data.layout.names)
+        average = averages_on_host(self.names, self.ema.shadow, self.devices)
+        write = model_writer(self.inner, average, curve, self.data.statistics, record, self.config.sampling)
+        self.saver.start(state.Snapshot(self.step, staged(tensors, self.devices.replica), numbers, write))
+        self.watch.saved()
 
-    def _newest(self) -> state.Saved | None:
-        """Read the newest intact checkpoint; the main process chooses it, so that all processes use the same."""
-        folder = self.out / CHECKPOINTS
-        found = state.newest(folder, self.journal.say) if self.devices.main else None
-        step = self.devices.from_main(-1 if found is None else found.step)
-        if step < 0 or found is not None:
-            return found
-        path = folder / f"{step:08}"
-        if not path.is_dir():
-            raise InputError(f"{path} is not on this machine; all nodes must share the directory of the run")
-        return state.read(path, verify=False)
+    def _finish_save(self) -> None:
+        """Wait for the save under way, if any; then draw what belongs to it."""
+        step = self.saver.finish()
+        if step is None:
+            return
+        if self.devices.main and self.options.after_save is not None:
+            try:
+                self.options.after_save(self.saver.folder / f"{step:08}", step)
+            except Exception as error:  # a picture is not worth a run
+                self.journal.say(f"step {step}: no sample grid ({type(error).__name__}: {error}); training goes on")
+        self.devices.wait()
 
     def _about(self) -> dict[str, Any]:
         """Data and schedule, which affect the result in addition to the settings."""
@@ -308,25 +320,29 @@ class Trainer:
 
     def resume(self) -> None:
         """Restore the newest intact checkpoint; a new run writes its first one, to fail early if it cannot."""
-        found = self._newest()
+        found = self.saver.newest(self.journal.say)
         if found is not None:
             snapshot.check_same_run(found, self.config, self._about(), self.probe is not None)
         if self.devices.main:
-            alone = getattr(self.data, "shards_fingerprint", "")
-            record = RunFile(config=self.config.to_dict(), data=self.data.fingerprint, latents=alone)
+            data, alone = self.data.fingerprint, getattr(self.data, "shards_fingerprint", "")
+            record = RunFile(config=self.config.to_dict(), data=data, latents=alone, wandb=self.journal.wandb)
             write_json(self.out / "run.json", record.to_dict())
         if found is None:
             self.journal.rewind(-1)
             if self.probe is not None:
                 self.probe.record(0)
             self.save()
+            self._finish_save()
             return
         snapshot.restore_network(found, self.names, self.weights, self.ema.shadow, self.optimizer)
         if self.probe is not None:
             snapshot.restore_rho(found, self.probe)
-        self.step, self.bad = found.step, found.state.bad
-        self.skipped, self.rollbacks = found.state.skipped, found.state.rollbacks
+        self.step, self.rollbacks = found.step, found.state.rollbacks
+        self._reset_guard(found.state.bad, found.state.skipped)
         if self.devices.main and self.is_kept(self.step):  # killed after saving, before keeping
             state.keep_model(found.path, self.out / KEPT)
         self.journal.rewind(self.step)
+        self.spikes = Spikes(self.journal.losses()[-WINDOW:])
+        self.meter.start(self.step)
+        self.watch.start(self.step)
         self.averages = Averages.of(found.state.averages, self.devices)

@@ -1,0 +1,190 @@
+"""sefi_config.yaml of SeFi-Image: the keys that lwd reads; all others are ignored, and nothing in it is executed."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import ConfigDict, Field
+
+from lwd.errors import InputError, nearest
+from lwd.io.records import Record
+from lwd.models.sefi import SCALES
+
+NAMES = ("sefi_config.yaml", "config.yaml")
+CUSTOM = "custom"
+REFERENCE = re.compile(r"\$\{([\w.-]+)\}")
+Family = Literal["base", "rl", "turbo"]
+FAMILIES: dict[str, Family] = {
+    **dict.fromkeys(("base", "sft"), "base"),
+    **dict.fromkeys(("rl", "reward", "posttrain", "post-training"), "rl"),
+    **dict.fromkeys(("turbo", "distill", "distilled", "dmd", "dmd2"), "turbo"),
+}
+Unit = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class Foreign(Record):
+    """A section of somebody else's file: unknown keys are ignored, numbers may be strings."""
+
+    model_config = ConfigDict(extra="ignore", strict=False, coerce_numbers_to_str=True)
+
+
+class TextureSection(Foreign):
+    name: str = "flux2"
+    base_path: str = "."
+
+
+class TextSection(Foreign):
+    model_name: str = ""
+    weights_root: str = "text_encoder"
+    max_length: Count = 512
+    hidden_layers: Annotated[tuple[int, ...], Field(min_length=1)] = (9, 18, 27)
+
+
+class AssetsSection(Foreign):
+    transformer_config_path: str = "."
+    scheduler_path: str = "."
+
+
+class ModelSection(Foreign):
+    model_name: str = ""
+    family: str = ""
+    variant: str = ""
+    transformer_scale: str = ""
+    transformer_overrides: dict[str, float] = Field(default_factory=dict)
+    semantic_channels: Count
+    texture_vae: TextureSection = TextureSection()
+    text_encoder: TextSection = TextSection()
+    assets: AssetsSection = AssetsSection()
+
+
+class OffsetSection(Foreign):
+    delta_t_min: Unit = 0.1
+    delta_t_max: Unit = 0.1
+
+
+class TrainingSection(Foreign):
+    sefi: OffsetSection = OffsetSection()
+
+
+class InferenceSection(Foreign):
+    family: str = ""
+    variant: str = ""
+    steps: Count | None = None
+    default_steps: Count | None = None
+    guidance_scale: float | None = None
+    default_guidance_scale: float | None = None
+    delta_t: Unit | None = None
+    timestep_shift_alpha: Annotated[float, Field(gt=0)] | None = None
+    height: Count | None = None
+    width: Count | None = None
+
+
+class DataSection(Foreign):
+    resolution: Count = 1024
+    height: Count | None = None
+    width: Count | None = None
+
+
+class SeFiFile(Foreign):
+    """The settings of a SeFi-Image model; those that are missing have the reference's defaults."""
+
+    model: ModelSection
+    training: TrainingSection = TrainingSection()
+    inference: InferenceSection = InferenceSection()
+    data: DataSection = DataSection()
+
+    @property
+    def offset(self) -> float:
+        """How far the semantic group runs ahead in sampling."""
+        chosen = self.inference.delta_t
+        return self.training.sefi.delta_t_max if chosen is None else chosen
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of the pictures."""
+        i, d = self.inference, self.data
+        return i.height or d.height or d.resolution, i.width or d.width or d.resolution
+
+    def steps(self, family: Family) -> int:
+        return self.inference.steps or self.inference.default_steps or (4 if family == "turbo" else 50)
+
+    def guidance(self, family: Family) -> float:
+        chosen = self.inference.guidance_scale or self.inference.default_guidance_scale
+        return chosen or (1.0 if family == "turbo" else 4.0)
+
+    def shift(self, family: Family) -> float:
+        return self.inference.timestep_shift_alpha or (1.0 if family == "turbo" else 0.3)
+
+    def family(self, place: str) -> Family:
+        """As configured, or as the name of the model says, or base; place: its hub id or path."""
+        i, m = self.inference, self.model
+        configured = (i.family or i.variant or m.family or m.variant).strip().lower().replace("_", "-")
+        if configured:
+            if configured not in FAMILIES:
+                raise InputError(f"family must be base, rl or turbo, got {configured!r}")
+            return FAMILIES[configured]
+        words = re.split(r"[^a-z0-9]+", place.lower())
+        if any(word in ("turbo", "distill", "dmd") for word in words):
+            return "turbo"
+        return "rl" if "rl" in words else "base"
+
+    def scale(self) -> str:
+        """One of `SCALES`, custom, or empty if transformer/config.json alone decides."""
+        given = self.model.transformer_scale.strip().lower()
+        named = re.search(r"(\d+(?:p\d+)?b)", self.model.model_name.lower())
+        found = given or (named[1] if named else "")
+        if found and found not in (*SCALES, CUSTOM):
+            key = "model.transformer_scale" if given else "model.model_name"
+            raise InputError(f"{key} names an unknown scale {found!r}; {nearest(found, (*SCALES, CUSTOM))}")
+        return found
+
+
+def find_config(root: Path) -> Path | None:
+    """The configuration of a SeFi-Image model in a directory; None if it is another kind of directory."""
+    return next((root / name for name in NAMES if (root / name).is_file()), None)
+
+
+def read_config(path: Path) -> SeFiFile:
+    """Read and check the file; errors name it."""
+    try:
+        value = yaml.safe_load(path.read_text("utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise InputError(f"{path} is not valid YAML ({reason})") from error
+    if not isinstance(value, Mapping):
+        raise InputError(f"{path} is not a SeFi-Image configuration: it has no sections")
+    config = SeFiFile.parse(_plain(value, value), str(path))
+    low, high = config.training.sefi.delta_t_min, config.training.sefi.delta_t_max
+    if low > high:
+        raise InputError(f"{path}: training.sefi.delta_t_min ({low}) must not exceed delta_t_max ({high})")
+    try:
+        config.scale()
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+    return config
+
+
+def _plain(value: Any, root: Mapping[str, Any], depth: int = 0) -> Any:
+    """Leave out empty values, and replace OmegaConf's references to other keys, ${section.key}, by their values."""
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v, root, depth) for k, v in value.items() if v is not None}
+    if isinstance(value, list):
+        return [_plain(one, root, depth) for one in value]
+    if not isinstance(value, str) or "${" not in value or depth > 16:
+        return value
+    single = REFERENCE.fullmatch(value)
+    if single:
+        found = _lookup(root, single[1])
+        return value if found is None else _plain(found, root, depth + 1)
+    return REFERENCE.sub(lambda match: str(_plain(_lookup(root, match[1]) or match[0], root, depth + 1)), value)
+
+
+def _lookup(root: Any, key: str) -> Any:
+    for part in key.split("."):
+        root = root.get(part) if isinstance(root, Mapping) else None
+    return root

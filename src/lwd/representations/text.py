@@ -1,0 +1,156 @@
+"""Prompt embeddings of SeFi-Image: hidden states of Qwen3-VL, concatenated, and cached on disk."""
+
+import gc
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lwd.errors import InputError, import_extra
+from lwd.io.files import cache_dir, read_json, sha256
+from lwd.io.tensors import read_safetensors, write_safetensors
+from lwd.models.sefi import Prompts
+
+KEY = "embeddings"
+REASONS = (OSError, ValueError, RuntimeError, TypeError, KeyError, AttributeError, ImportError)
+
+
+@dataclass(frozen=True)
+class TextSettings:
+    """Which text encoder a model was trained with, and where it is."""
+
+    directory: Path
+    layers: tuple[int, ...] = (9, 18, 27)
+    """Hidden states that are concatenated: 0 is the embedding, k the output of block k."""
+    length: int = 512
+    """Tokens of a prompt; shorter prompts are padded, longer ones are refused."""
+
+
+@dataclass
+class TextEncoder:
+    """Prompts to `Prompts`. Weights are loaded when a prompt is not in the cache, and released by `free`."""
+
+    settings: TextSettings
+    device: torch.device | str = "cpu"
+    dtype: torch.dtype = torch.float32
+    cache: Path | None = field(default_factory=lambda: cache_dir() / "prompts")
+    """Directory of embeddings; None computes them every time."""
+    _loaded: Any = field(default=None, repr=False)
+
+    def __call__(self, prompts: Sequence[str]) -> Prompts:
+        """Embed prompts: (prompts, tokens, layers x width)."""
+        if isinstance(prompts, str) or not prompts or not all(isinstance(text, str) for text in prompts):
+            raise InputError(f"prompts must be a list of texts, got {prompts!r}", argument="prompts")
+        rows = {text: self._cached(text) for text in dict.fromkeys(prompts)}
+        for text, row in rows.items():
+            if row is None:
+                rows[text] = self._compute(text)
+        return Prompts.of(torch.stack([row for text in prompts if (row := rows[text]) is not None]))
+
+    def free(self) -> None:
+        """Release the weights; they are loaded again when needed."""
+        self._loaded = None
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    @property
+    def is_loaded(self) -> bool:
+        return self._loaded is not None
+
+    def _cached(self, text: str) -> Tensor | None:
+        path = self._path(text)
+        if path is None or not path.is_file():
+            return None
+        row = read_safetensors(path).get(KEY)
+        return row if row is not None and row.ndim == 2 else None
+
+    def _compute(self, text: str) -> Tensor:
+        row = self._embed(text).cpu()
+        if path := self._path(text):
+            write_safetensors(path, {KEY: row})
+        return row
+
+    def _path(self, text: str) -> Path | None:
+        if self.cache is None:
+            return None
+        s = self.settings
+        content = f"{self._identity()} {s.layers} {s.length} {self.dtype}\n{text}"
+        return self.cache / f"{hashlib.sha256(content.encode()).hexdigest()[:32]}.safetensors"
+
+    def _identity(self) -> str:
+        """What decides the embeddings: small files by content, large ones by name, size and time."""
+        folder = self.settings.directory
+        if not (folder / "config.json").is_file():
+            raise InputError(
+                f"{folder} is not a text encoder (it has no config.json); the model's repository has Qwen3-VL in "
+                "text_encoder/: download it, too"
+            )
+        lines = []
+        for path in sorted(p for p in folder.iterdir() if p.is_file()):
+            about = path.stat()
+            small = path.suffix in (".json", ".jinja", ".txt") and about.st_size < 2**26
+            lines.append(f"{path.name} {sha256(path) if small else f'{about.st_size} {about.st_mtime_ns}'}")
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+    @torch.no_grad()
+    def _embed(self, text: str) -> Tensor:
+        """Hidden states of one prompt, (tokens, layers x width). One at a time, so that no batch changes the bits."""
+        model, tokenizer = self._load()
+        s, tokens = self.settings, self._tokens(tokenizer, text)
+        states = model(
+            **{name: value.to(self.device) for name, value in tokens.items()},
+            output_hidden_states=True,
+            use_cache=False,
+            return_dict=True,
+        ).hidden_states
+        if max(s.layers) >= len(states) or min(s.layers) < 0:
+            raise InputError(f"{s.directory} has hidden states 0 to {len(states) - 1}, not {max(s.layers)}")
+        return torch.cat([states[layer][0] for layer in s.layers], -1)
+
+    def _tokens(self, tokenizer: Any, text: str) -> dict[str, Tensor]:
+        message = [{"role": "user", "content": [{"type": "text", "text": text}]}]
+        # enable_thinking: for templates that know it; others ignore it.
+        chat = tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True, enable_thinking=False)
+        count, most = len(tokenizer(chat)["input_ids"]), self.settings.length
+        if count > most:
+            raise InputError(f"the prompt has {count} tokens, at most {most} are allowed; shorten it", "prompts")
+        found = tokenizer(chat, return_tensors="pt", padding="max_length", max_length=most)
+        return {name: found[name] for name in ("input_ids", "attention_mask")}
+
+    def _load(self) -> tuple[Any, Any]:
+        if self._loaded is None:
+            transformers = import_extra("transformers", "text", "embedding prompts")
+            folder, log = str(self.settings.directory), transformers.utils.logging
+            shown = log.is_progress_bar_enabled()
+            log.disable_progress_bar()
+            try:
+                # In parts of the library: the processor of Qwen3-VL would also need torchvision.
+                tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+                full = transformers.Qwen3VLForConditionalGeneration.from_pretrained(
+                    folder, dtype=self.dtype, local_files_only=True, use_safetensors=True
+                )
+            except REASONS as error:
+                reason = (str(error).splitlines() or [type(error).__name__])[0]
+                raise InputError(f"{folder} is not a complete Qwen3-VL ({reason})") from error
+            finally:
+                if shown:
+                    log.enable_progress_bar()
+            if tokenizer.chat_template is None:
+                tokenizer.chat_template = _template(self.settings.directory)
+            full.model.visual = None  # only text is embedded
+            self._loaded = (full.model.eval().requires_grad_(False).to(self.device), tokenizer)
+        return self._loaded
+
+
+def _template(folder: str | os.PathLike[str]) -> str:
+    value = read_json(Path(folder) / "chat_template.json")
+    template = value.get("chat_template") if isinstance(value, dict) else None
+    if not isinstance(template, str):
+        raise InputError(f"{folder} has no chat template (chat_template.json or .jinja)")
+    return template
