@@ -70,7 +70,7 @@ def test_the_command(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("LWD_CACHE", str(tmp_path / "cache"))
     # A random network takes thousands of evaluations to 1e-6; test_placement.py tests the search itself.
     monkeypatch.setattr(Flow, "truth", lambda flow: flow.solve(rtol=1e-4, atol=1e-6, adaptive="sample").z)
-    monkeypatch.setattr("lwd.sampling.placement.optimised", lambda *arguments: arguments[-1][0])
+    monkeypatch.setattr("lwd.sampling.placement.Calibration.optimised", lambda *arguments: arguments[-1][0])
     monkeypatch.setattr("lwd.sampling.benchmark.RTOLS", (1e-1, 1e-2))
     monkeypatch.setattr(room, "networks_for", lambda *_: ([Means()], ""))
     pipeline().save_pretrained(tmp_path / "model")
