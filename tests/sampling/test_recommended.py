@@ -93,7 +93,9 @@ def test_the_calibration_is_solved_once():
 
 def test_bench_stores_what_it_recommends(model, tmp_path, capsys, monkeypatch):
     """Oracle: the manifest of samples drawn without options."""
-    monkeypatch.setattr("lwd.sampling.placement.CALIBRATION", 2)
+    monkeypatch.setattr(Flow, "truth", lambda flow: flow.solve(rtol=1e-4, atol=1e-6, adaptive="sample").z)
+    monkeypatch.setattr("lwd.sampling.placement.Calibration.optimised", lambda *arguments: arguments[-1][0])
+    monkeypatch.setattr("lwd.sampling.benchmark.RTOLS", (1e-1, 1e-2))
     (model / "sampling.json").unlink()
     bench = ["bench", "sampler", str(model), "--out", str(tmp_path / "out"), "--budgets", "6", "--count", "2"]
     assert main([*bench, "--tolerance", "0.5", "--threads", "1"]) == 0

@@ -79,8 +79,7 @@ def evaluate(
         if len(other):
             theirs = extract(other, networks, where, settings.batch, _bar(progress, "reference", other), cache)
         ours = extract(pictures, networks, where, settings.batch, _bar(progress, "samples", pictures), cache)
-        bar = progress(SCORING, 1) if progress is not None else None
-        found = Reference.of(theirs, given, other.name)
+        bar, found = progress and progress(SCORING, 1), Reference.of(theirs, given, other.name)
         scores = score(ours, found, reason, settings.shuffle, where, bar)
     shared = made_by(networks[-1].identity if settings.encoder else "", about.get("encoders", {}))
     warned = [DEPENDENT.format(settings.encoder, ", ".join(shared))] if shared else []
