@@ -82,7 +82,7 @@ QUICK = {
     "lwd.latents.embedded.load_fashion": few_fashion,
     "lwd.latents.embedded.fashion_semantic": few_semantic,
     "lwd.surfaces.lambda_path.GlobalOptimum": coarse_optimum,
-    "lwd.probing.surface.calibrate": lambda *_: {"1": 1.0, "2": 1.0},  # tests/probing/test_surface.py measures it
+    "lwd.probing.surface.calibrate": lambda *_, **__: {"1": 1.0, "2": 1.0},  # tests/probing/test_surface.py measures it
 }
 """For everything that starts from the embedded images, the demo and `lwd reproduce --scale tiny` among them."""
 

@@ -1,6 +1,6 @@
 """Summarise results/fashion-short.json for the demo: src/lwd/assets/fashion/study.json.
 
-    python tools/make_study.py
+python tools/make_study.py
 """
 
 import json

@@ -47,6 +47,6 @@ def study_line() -> str:
     shown = ", ".join(f"{arm} {value}" for arm, value in study.arms.items())
     seeds = max(value.seeds for value in study.arms.values())
     return (
-        f"Precomputed study ({study.source}: {seeds} trainings of {study.steps} steps from scratch under each schedule, "
+        f"Precomputed study ({study.source}: {seeds} trainings of {study.steps} steps under each schedule, "
         f"{study.count} samples each), Fréchet distance relative to one clock with 95% intervals: {shown}."
     )

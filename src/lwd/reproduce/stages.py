@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lwd.compute.devices import choose_device
+from lwd.compute.devices import choose_device, choose_precision
 from lwd.errors import InputError
 from lwd.evaluation.evaluate import RESULT, evaluate, networks_for
 from lwd.evaluation.formats import EvaluationFile
@@ -231,6 +231,8 @@ class Drawn(Job):
             return False
         found = SamplesFile.read(path)
         mine = {key: value for key, value in self.settings.to_dict().items() if key != "labels"}
+        precision = choose_precision(self.settings.precision, choose_device(self.place.device))
+        mine["precision"] = precision if "precision" in found.settings else None  # a set of an earlier version
         if changed := changes({key: found.settings.get(key) for key in mine}, mine):
             raise InputError(
                 f"{self.out} has samples with different settings ({'; '.join(changed)}); use another directory",
