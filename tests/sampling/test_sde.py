@@ -69,7 +69,7 @@ EVERY = [
 def test_every_coefficient_and_schedule_reaches_the_covariance_of_the_data(name, diffusion):
     """Oracle: S itself, by exact propagation; the noise-free end is 0.01 of local time."""
     data = scalar_pair(0.6)
-    found = covariance(data, SCHEDULES[name], "sde-heun", 64, diffusion, "ode:0.01")
+    found = covariance(data, SCHEDULES[name], "sde-heun", 100, diffusion, "ode:0.01")
     assert_close(found, data.covariances[0], atol=1e-3, rtol=0)
 
 
