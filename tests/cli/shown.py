@@ -10,6 +10,8 @@ from lwd.cli import main
 NOT_RUN = {
     "lwd data fetch": "downloads, or reads the official archive (tests/images/test_sources.py, with made archives)",
     "lwd fetch": "downloads gigabytes (tests/checkpoints/fetch, with a local hub of small files)",
+    "lwd plan": "shows placeholders, and takes seconds for each preset (tests/training/test_plan.py)",
+    "lwd surfaces measure": "needs published weights (tests/surfaces/test_band.py, with a small network)",
     "make": "CI runs the targets themselves",
 }
 """Beginnings of commands that are not run here; those of lwd must still be accepted by the parser."""
