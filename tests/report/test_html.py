@@ -108,7 +108,9 @@ def test_nothing_in_the_page_can_be_fetched(story):
 
 
 def test_the_script_never_parses_text_as_markup_or_code():
-    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|srcdoc", script())
+    assert not re.search(
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|srcdoc", script()
+    )
 
 
 def test_sections_may_be_null_or_absent(story):

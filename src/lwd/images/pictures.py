@@ -1,7 +1,7 @@
 """Sets of pictures as files: writing PNG, grids and ADM's .npz; reading .npz, folders and data sets in order."""
 
-import hashlib
 import base64
+import hashlib
 import io
 import lzma
 import math

@@ -33,7 +33,7 @@ HTML = '<div id="studio"><p>The studio needs JavaScript; nothing is loaded from 
 CSS = """
 body, gradio-app, .gradio-container { background: transparent !important; }
 .gradio-container { padding: 0 !important; max-width: none !important; }
-.gradio-container main, .gradio-container .wrap { padding: 0 !important; margin: 0 !important; max-width: none !important; }
+.gradio-container main, .gradio-container .wrap { padding: 0 !important; margin: 0 !important; }
 footer { display: none !important; }
 """
 """Gradio's frame steps back: the page has the report's look."""

@@ -115,7 +115,9 @@ def _draw(generator: Watched, solver: Mapping[str, Any], watch: Any, decoded: bo
 def show(model: Model, drawn: Mapping[str, Drawn], schedules: Mapping[str, Schedule]) -> dict[str, Any]:
     """Pictures of all settings for the page; the colours of a group mean the same in all of them."""
     layout, pipe = model.pipe.checkpoint.layout, model.pipe
-    last = {g: torch.cat([model.pipe.checkpoint.latents(d.states[-1])[g] for d in drawn.values()]) for g in layout.names}
+    last = {
+        g: torch.cat([model.pipe.checkpoint.latents(d.states[-1])[g] for d in drawn.values()]) for g in layout.names
+    }
     out = {}
     for name, one in drawn.items():
         sheets = {}

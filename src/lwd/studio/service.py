@@ -80,7 +80,9 @@ class Studio:
             "groups": list(model.groups),
             "lead": pairs(model.groups)[0][0] if len(model.groups) > 1 else model.groups[0],
             "classes": list(model.classes),
-            "guides": ["null", *self.catalog.guides(model)] if checkpoint.config.null_row else self.catalog.guides(model),
+            "guides": ["null", *self.catalog.guides(model)]
+            if checkpoint.config.null_row
+            else self.catalog.guides(model),
             "solvers": SOLVERS,
             "placements": ["tau", *model.groups, "optimised"],
             "decoded": model.pipe.decoded if model.pipe.autoencoder is not None else None,
