@@ -35,7 +35,7 @@ def server(tmp_path_factory):
     pytest.importorskip("gradio", reason="gradio is not installed: pip install 'lwd[studio]'")
     from lwd.studio.app import launch
 
-    blocks, address = launch(settings(*models, port=0), block=False)
+    blocks, address = launch(settings(*models), block=False)
     yield address, dict(zip(("fashion", "three", "broken"), map(str, models), strict=True))
     blocks.close()
 

@@ -169,8 +169,9 @@ def launch(settings: StudioSettings | None = None, block: bool = True, browser: 
         gradio.HTML(HTML, padding=False)
     policy = "" if settings.share else POLICY
     _, address, shared = blocks.launch(
-        server_name=settings.host,
-        server_port=settings.port or None,
+        # Without a wish, Gradio asks the environment: a Space sets its own address.
+        server_name=settings.host if "host" in settings.model_fields_set else None,
+        server_port=settings.port,
         share=settings.share,
         inbrowser=browser,
         prevent_thread_lock=True,

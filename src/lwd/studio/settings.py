@@ -25,8 +25,8 @@ class StudioSettings(Record):
     """Texture autoencoder of models that have none of their own."""
     host: str = "127.0.0.1"
     """Address to listen on; 0.0.0.0 lets other machines in."""
-    port: Annotated[int, Field(ge=0, le=65535)] = 7860
-    """Port to listen on; 0 = any free one."""
+    port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    """Port to listen on (default: the first free one from 7860)."""
     share: bool = False
     """Also open a public link for a week, through Gradio's servers."""
     threads: Annotated[int, Field(ge=1)] = 2
