@@ -24,7 +24,7 @@ JSON = st.recursive(
 )
 
 
-@given(schedules(groups=st.just(2)), st.integers(0, 2**31 - 1), st.floats(0, 10))
+@given(schedules(groups=2), st.integers(0, 2**31 - 1), st.floats(0, 10))
 def test_a_link_reopens_the_same_state(schedule, seed, kinetic):
     """Oracle: round trip, for every kind of schedule; floats keep every bit."""
     one = read_state(state(a={"schedule": schedule.to_dict()}, seed=seed, label="bag") | {"lambda": kinetic})

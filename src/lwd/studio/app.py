@@ -31,9 +31,10 @@ FILES = {
 HEAD = '<script src="studio/draw.js" defer></script>\n<script src="studio/studio.js" defer></script>\n'
 HTML = '<div id="studio"><p>The studio needs JavaScript; nothing is loaded from elsewhere.</p></div>'
 CSS = """
-body, gradio-app, .gradio-container { background: transparent !important; }
-.gradio-container { padding: 0 !important; max-width: none !important; }
-.gradio-container main, .gradio-container .wrap { padding: 0 !important; margin: 0 !important; }
+body, gradio-app, .gradio-container { background: #fdfdfb !important; }
+@media (prefers-color-scheme: dark) { body, gradio-app, .gradio-container { background: #14161a !important; } }
+.gradio-container, .gradio-container * { padding: 0 !important; max-width: none !important; border: 0 !important; }
+.gradio-container main, .gradio-container .wrap { margin: 0 !important; }
 footer { display: none !important; }
 """
 """Gradio's frame steps back: the page has the report's look."""
