@@ -1,5 +1,7 @@
 """One studio for the tests of a file: it keeps no state of a request; and the page in a browser."""
 
+import socket
+
 import pytest
 
 from browsers import start_browser
@@ -35,7 +37,16 @@ def server(tmp_path_factory):
     pytest.importorskip("gradio", reason="gradio is not installed: pip install 'lwd[studio]'")
     from lwd.studio.app import launch
 
-    blocks, address = launch(settings(*models), block=False)
+    with pytest.MonkeyPatch.context() as patch:
+        asked, look_up = [], socket.getaddrinfo
+
+        def noted(host, *arguments, **options):
+            asked.append(host)
+            return look_up(host, *arguments, **options)
+
+        patch.setattr(socket, "getaddrinfo", noted)
+        blocks, address = launch(settings(*models), block=False)
+    assert set(asked) <= {"127.0.0.1", "localhost", b"127.0.0.1", b"localhost"}  # starting asks no other machine
     yield address, dict(zip(("fashion", "three", "broken"), map(str, models), strict=True))
     blocks.close()
 

@@ -69,7 +69,7 @@ class Studio:
         kinetic = None if found is None else found.chosen or found.points[0].kinetic
         state = StudioFile(
             model=model.entry.name,
-            label=model.classes[8] if len(model.classes) == 10 else model.classes[0],
+            label="bag" if "bag" in model.classes else model.classes[0],
             **{"lambda": kinetic},
             a=start,
             b=other,
