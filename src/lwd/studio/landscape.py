@@ -16,8 +16,9 @@ from lwd.objective import FlowObjective
 from lwd.probing.surface import error_scale, surface_settings
 from lwd.report.surfaces import outside
 from lwd.schedule.base import Schedule
-from lwd.schedule.io import parse_family, schedule_from_dict
+from lwd.schedule.io import schedule_from_dict
 from lwd.surfaces.curvature import predicted_error
+from lwd.surfaces.family import parse_family
 from lwd.surfaces.files import load_surfaces
 from lwd.surfaces.formats import LambdaPathFile
 from lwd.surfaces.integral import path_terms

@@ -100,7 +100,7 @@ class Catalog:
 
     def open(self, name: str) -> Model:
         """Load a model, or return the one that is loaded; only names of the catalog are known."""
-        if name not in self.entries:
+        if not isinstance(name, str) or name not in self.entries:
             raise InputError(f"there is no model {str(name)[:80]!r} here; {nearest(str(name)[:80], self.names)}")
         with self._locks[name]:
             if name not in self._opened:

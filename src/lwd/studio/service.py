@@ -9,7 +9,6 @@ import torch
 from lwd.errors import InputError, nearest
 from lwd.schedule.base import Schedule
 from lwd.schedule.fixed import Cascade, Offset, Synchronous
-from lwd.schedule.io import parse_family
 from lwd.studio.comparing import Judge, check_compared, compare
 from lwd.studio.drawing import sample
 from lwd.studio.jobs import Desk, Job
@@ -18,7 +17,7 @@ from lwd.studio.models import Catalog, Model
 from lwd.studio.settings import COMPARED, COUNT, KNOTS, STEPS, StudioSettings
 from lwd.studio.state import Side, StudioFile, from_link, knots_of, read_schedule, read_state, to_link
 from lwd.studio.takeaway import takeaway
-from lwd.surfaces.family import fitted_to
+from lwd.surfaces.family import fitted_to, parse_family
 
 TAU = tuple(k / 60 for k in range(61))
 SMOOTH = "monotone:8"
