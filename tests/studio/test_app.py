@@ -242,6 +242,6 @@ def test_trained_under_one_schedule_or_at_all_times(tmp_path, studio):
     assert single.trained(lwd.PiecewiseLinear((0, 0.9, 1), ((0, 0.5, 1), (0, 0.5, 1))))[0]  # the same path, later
     trained, text = single.trained(lwd.Offset(0.4))
     assert not trained
-    assert says(0.2).search(text)
+    assert says("0.20").search(text)
     two = studio.catalog.names[2]
     assert studio.catalog.open(two).trained(lwd.Cascade())[0]

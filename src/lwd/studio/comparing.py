@@ -60,7 +60,7 @@ def compare(catalog: Catalog, state: StudioFile, count: int, judge: Judge, job: 
     model = catalog.open(state.model)
     if not model.judged:
         raise InputError("the shipped judge knows the classes of Fashion-MNIST only; use lwd evaluate for this model")
-    sides = state.sides()
+    sides, state = state.sides(), state.changed(label="")  # the reference has all classes
     found: dict[str, FeatureSet] = {}
     right: dict[str, Tensor] = {}
     with threads(catalog.settings.threads):

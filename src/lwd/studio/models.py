@@ -113,9 +113,9 @@ def _entries(name: str, settings: StudioSettings) -> list[Entry]:
     given = None if settings.surfaces is None else Path(settings.surfaces)
     folder = Path(name)
     if (folder / DEMO).is_file():
-        common = {"surfaces": folder / "surface", "path": folder / "path" / "path.json"}
+        surfaces, path = folder / "surface", folder / "path" / "path.json"
         found = [folder / "surface", *(train_folder(folder, one) for one in NAMES)]
-        return [Entry(str(one), str(AUTOENCODERS["fashion"]), **common) for one in found if one.is_dir()]
+        return [Entry(str(one), str(AUTOENCODERS["fashion"]), surfaces, path) for one in found if one.is_dir()]
     if name in MODELS and not folder.is_dir():
         path = FASHION / "surfaces" / "path.json"
         shipped = Entry(name, settings.decoder, given or FASHION / "surfaces", None if given else path)

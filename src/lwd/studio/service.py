@@ -69,7 +69,7 @@ class Studio:
         state = StudioFile(
             model=model.entry.name,
             label="bag" if "bag" in model.classes else model.classes[0],
-            **{"lambda": kinetic},
+            kinetic=kinetic,
             a=start,
             b=other,
         )

@@ -173,7 +173,7 @@ function drawSection() {
     el("div", { class: "controls" }, which.element, kinds.element), el("div", { class: "controls" }, delta.box, many ? lambda.box : null, !many && info.surfaces ? solving : null, held ? held.box : null),
     names.length ? el("div", { class: "controls" }, shown.element) : null, note,
     el("div", { class: `draw${planes.length > 1 ? " many" : ""}` }, el("div", {}, el("div", { class: `planes${planes.length === 1 ? " single" : ""}` }, planes.map(({ element }) => element)),
-      el("div", { class: "fields" }, add, smooth, copy), el("p", { class: "help" }, "Drag the points, or focus one and use the arrow keys (with Shift: larger steps; Delete removes it). White: A, dashed: B.")),
+      el("div", { class: "fields" }, add, smooth, copy), el("p", { class: "help" }, "Drag the points, or focus one and use the arrow keys (with Shift: larger steps; Delete removes it). White: A, dashed: B."), many ? el("p", { class: "help" }, "\u03bb weighs the kinetic energy: it chooses the learned curve, and what the distance to the best path counts.") : null),
     el("div", {}, numbers.element, el("h3", {}, "The clocks"), legend(lines), clocks.box)));
 }
 const EMPTY = [[0, 0], [0, 0]];
@@ -194,7 +194,7 @@ function numbersTable() {
     heads[2].textContent = info.groups.length > 2 ? "above the best learned curve" : "above the best of all paths";
     SIDES.forEach((name, s) => {
       const { numbers = {}, trained, text = "" } = curves[name];
-      for (const [key] of ROWS) { cells[name][key].textContent = four(numbers[key]); cells[name][key].dataset.title = name; }
+      for (const [key] of ROWS) { cells[name][key].textContent = four(numbers[key]); }
       notes[s].replaceChildren(el("span", { class: `tag ${name.toLowerCase()}` }, `${name}. `), text);
       notes[s].classList.toggle("warn", trained === false);
     });
@@ -331,8 +331,8 @@ function resultsView() {
 /* Compare */
 function compareSection() {
   const box = el("div", {}), columns = [
-    { key: "accuracy", title: "correct class", better: "higher", help: "share of samples that the judge assigns to the requested class" },
-    { key: "frechet", title: "Fr\u00e9chet distance", better: "lower", help: "to the 2,000 test images, on the 64 features of the judge; comparable for equal numbers of samples only" },
+    { key: "accuracy", title: "correct class \u2191", help: "share of samples that the judge assigns to the requested class; higher is better" },
+    { key: "frechet", title: "Fr\u00e9chet distance \u2193", help: "lower is better; to the 2,000 test images, on the 64 features of the judge; comparable for equal numbers of samples only" },
   ];
   let count = 200;
   const many = numberBox("compared", count, { min: 20, max: info.limits.compared }, value => { count = value; });
@@ -340,11 +340,10 @@ function compareSection() {
     const found = await working("compare", { state, count });
     if (!found) return;
     const rows = ["A", "B"].map(name => ({ name, cells: found.rows[name] })), difference = { name: "B \u2212 A", cells: found.rows["B - A"] };
-    const { element, helps } = metricsTable({ columns, rows: [...rows, difference] }, "setting");
-    element.querySelectorAll("strong").forEach(one => one.replaceWith(one.textContent));
-    const clear = columns.filter(({ key }) => Math.abs(difference.cells[key].value) > 2 * difference.cells[key].error).map(({ title }) => title);
+    const { element, helps } = metricsTable({ columns: columns.map(column => ({ ...column, better: null })), rows: [...rows, difference] }, "setting");
+    const clear = columns.filter(({ key }) => Math.abs(difference.cells[key].value) > 2 * difference.cells[key].error).map(({ title }) => title.slice(0, -2));
     box.replaceChildren(element, el("p", { class: "note", "data-value": "verdict" }, clear.length ? `More than twice its standard error: the difference in ${clear.join(" and ")}.` : "Neither difference is more than twice its standard error."),
-      caption(`${found.count} samples of each, same seeds and classes; \u00b1 is one standard error, and that of B \u2212 A is of paired samples.`), pairs(helps, "small"));
+      caption(`${found.count} samples of each, all classes in turn, same seeds; \u00b1 is one standard error, and that of B \u2212 A is of paired samples.`), pairs(helps, "small"));
   }, "main-action starts");
   const body = info.judged ? [el("div", { class: "run" }, field("samples of each", many), go, ...runBar()), box]
     : [el("p", { class: "help" }, "The judge that ships with lwd knows the classes of Fashion-MNIST only. For this model: lwd sample and lwd evaluate.")];
