@@ -312,7 +312,7 @@ function resultsView() {
     const title = group => group === info.decoded ? `${group}, decoded` : `${group}, as colours`;
     return { show, element: el("div", { "data-side": name }, el("h3", {}, el("span", { class: `tag ${name.toLowerCase()}` }, name), ` \u2013 ${short(evaluations)} evaluations of the network per image`), grid,
       el("div", { class: "frames" }, info.groups.map((group, g) => el("div", { class: "frame" }, el("h3", {}, title(group)), states[g],
-        el("div", { class: "clock" }, el("div", {}, el("span", {}, "clock"), meters[g].value), el("div", { class: "track" }, meters[g].fill)))))) };
+        el("div", { class: "clock" }, el("div", {}, el("span", {}, `${group} time`), meters[g].value), el("div", { class: "track" }, meters[g].fill)))))) };
   };
   const show = () => {
     chosen = Math.min(chosen, drawn.labels.length - 1);
