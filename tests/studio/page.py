@@ -24,9 +24,10 @@ def knots(page):
 
 def settled(page, work):
     """Do something and wait for its numbers."""
-    with page.expect_response("**/studio/curve"):
-        work()
-    page.wait_for_timeout(300)
+    work()
+    page.wait_for_selector("[data-asking='0']")
+    page.wait_for_timeout(50)
+    page.wait_for_selector("[data-asking='0']")
 
 
 def drag(page, index, dx, dy):

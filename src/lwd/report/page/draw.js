@@ -276,7 +276,7 @@ function movedKnot(knots, i, changes, lead) {
   const led = knots.tau.every((v, k) => Math.abs(v - knots.times[lead][k]) < 1e-9);  /* the lead's clock is tau */
   for (const [group, value] of Object.entries(changes)) {
     times[group] = [...times[group]];
-    times[group][i] = Number(between(times[group], value, led && group === lead ? 0.002 : 0).toFixed(4));
+    times[group][i] = between(times[group], Number(value.toFixed(4)), led && group === lead ? 0.002 : 0);  /* rounded first: a neighbour may have more digits */
   }
   if (led) tau[i] = times[lead][i];
   return { tau, times };

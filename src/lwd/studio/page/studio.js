@@ -8,12 +8,18 @@ const GROUPS = [{ dash: "" }, { dash: "6 4" }, { dash: "2 3" }, { dash: "10 3 2 
 const base = new URL("studio/", document.baseURI);
 const user = Array.from(crypto.getRandomValues(new Uint8Array(16)), v => v.toString(16).padStart(2, "0")).join("");
 
+const root = el("div", { class: "main" });
+
 /* Requests: quick ones are answered at once; computations report line by line. */
 const posted = (name, value) => fetch(new URL(name, base), { method: "POST", headers: { "content-type": "application/json", "x-studio-user": user }, body: JSON.stringify(value) });
+let asking = 0;
 async function ask(name, value) {
-  const answer = await posted(name, value), found = await answer.json().catch(() => ({ error: `the studio answered ${answer.status}` }));
-  if (found.error) throw new Error(found.error);
-  return found;
+  root.dataset.asking = ++asking;  /* for tests: 0 when every answer has been shown */
+  try {
+    const answer = await posted(name, value), found = await answer.json().catch(() => ({ error: `the studio answered ${answer.status}` }));
+    if (found.error) throw new Error(found.error);
+    return found;
+  } finally { setTimeout(() => { root.dataset.asking = --asking; }); }
 }
 async function compute(name, value, report) {
   const answer = await posted(`run/${name}`, value);
@@ -41,7 +47,6 @@ const curves = {}, watchers = [];
 const side = (name = active) => state[name.toLowerCase()];
 const changed = () => { for (const watcher of watchers) watcher(); };
 
-const root = el("div", { class: "main" });
 const alertBox = el("div", { class: "alert hidden", role: "alert" });
 function complain(error) {
   alertBox.replaceChildren(el("span", { "data-value": "error" }, String(error.message || error)), el("button", { type: "button", on: { click: quiet } }, "Close"));
