@@ -30,6 +30,13 @@ def browser():
     yield from start_browser()
 
 
+def free_port():
+    """Gradio's own search for one would race with other tests."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     folder = tmp_path_factory.mktemp("studio")
@@ -45,7 +52,7 @@ def server(tmp_path_factory):
             return look_up(host, *arguments, **options)
 
         patch.setattr(socket, "getaddrinfo", noted)
-        blocks, address = launch(settings(*models), block=False)
+        blocks, address = launch(settings(*models, port=free_port()), block=False)
     assert set(asked) <= {"127.0.0.1", "localhost", b"127.0.0.1", b"localhost"}  # starting asks no other machine
     yield address, dict(zip(("fashion", "three", "broken"), map(str, models), strict=True))
     blocks.close()

@@ -85,8 +85,11 @@ def test_many_steps_keep_few_states(studio):
 
 def test_three_groups_without_a_decoder_are_shown_as_colours(studio, three):
     schedule = lwd.Cascade(("texture", "depth", "semantic")).to_dict()
-    one = read_state(state(three, a={"schedule": schedule}, b={"schedule": schedule}))
-    found = sample(studio.catalog, one, ["A"], Job())["sides"]["A"]
+    one = read_state(state(three, a={"schedule": schedule}, b={"schedule": schedule}, label="3"))
+    drawn = sample(studio.catalog, one, ["A"], Job())
+    found = drawn["sides"]["A"]
+    assert drawn["labels"] == ["3", "3"]
+    assert "--label 3" in takeaway(studio.catalog, one, "A")["command"]
     assert found["images"] is None
     assert set(found["sheets"]) == set(found["times"]) == {"texture", "depth", "semantic"}
 

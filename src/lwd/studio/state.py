@@ -113,7 +113,8 @@ def sample_settings(state: StudioFile, side: Side, threads: int = 2) -> SampleSe
     guided: dict[str, Any] = {}
     if side.guide:
         guided = {"scale": dict(side.scale) or 1.5, "interval": dict(side.interval) or None}
-    labels = (state.label,) if state.label else ()
+    # As the command line reads it: a class without a name is a number.
+    labels = (int(state.label) if state.label.isdecimal() else state.label,) if state.label else ()
     return SampleSettings(count=state.count, seed=state.seed, labels=labels, threads=threads, **solving, **guided)
 
 

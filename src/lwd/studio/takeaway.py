@@ -66,7 +66,7 @@ def _settings(values: dict[str, Any]) -> list[str]:
     """Settings as flags."""
     flags = ["--count", str(values["count"]), "--seed", str(values["seed"])]
     if values["labels"]:
-        flags += ["--label", values["labels"][0]]
+        flags += ["--label", str(values["labels"][0])]
     for name in ("solver", "steps", "placement", "scale", "interval"):
         value = values.get(name)
         if value is not None and (name, value) != ("placement", "tau"):
