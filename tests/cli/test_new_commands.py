@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from functools import partial
 from pathlib import Path
 
@@ -213,8 +214,9 @@ def test_sigint_saves_a_probe_from_several_starts():
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a background job starts with it ignored
     process = subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, text=True, preexec_fn=heard)
-    while not list(Path("out").glob("start-0/checkpoints/*")) and process.poll() is None:
-        pass
+    journal = Path("out/start-0/metrics.jsonl")
+    while not (journal.exists() and journal.stat().st_size) and process.poll() is None:
+        time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate()
     assert (process.returncode, said.count("lwd: ")) == (3, 1)
