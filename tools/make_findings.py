@@ -40,10 +40,7 @@ def arms_of(*studies: str) -> list[str]:
 def against(rows: list[dict[str, Any]], arm: str, base: str) -> str:
     """The paired ratio of Fréchet distances, with its interval."""
     mine, theirs = (values(rows, name, SAMPLER, METRIC) for name in (arm, base))
-    if arm == base or not set(mine) & set(theirs):
-        return "-"
-    middle, low, high = ratio(mine, theirs)
-    return f"{middle:.3f}" + (f" [{low:.3f}, {high:.3f}]" if len(set(mine) & set(theirs)) > 1 else " (one seed)")
+    return "-" if arm == base else _paired(mine, theirs)
 
 
 def ratios(studies: tuple[str, ...], bases: tuple[str, ...]) -> str:
@@ -52,7 +49,14 @@ def ratios(studies: tuple[str, ...], bases: tuple[str, ...]) -> str:
     lines = ["| schedule | seeds | Fréchet | " + " | ".join(f"of {base}" for base in bases) + " | flow loss |"]
     lines.append("| " + " | ".join(["---"] * (4 + len(bases))) + " |")
     found = {arm: values(rows, arm, SAMPLER, METRIC) for arm in arms_of(*studies)}
-    for arm in sorted((arm for arm in found if found[arm]), key=lambda arm: sum(found[arm].values()) / len(found[arm])):
+    if not any(found.values()):
+        return "Not run yet."
+    base = next((found[base] for base in bases if found.get(base)), {})
+
+    def rank(arm: str) -> float:  # paired, as some schedules have more seeds than others
+        return ratio(found[arm], base)[0] if set(found[arm]) & set(base) else float("inf")
+
+    for arm in sorted((arm for arm in found if found[arm]), key=rank):
         mean, _ = interval(list(found[arm].values()))
         loss = [row["flow loss"] for row in rows if row["arm"] == arm]
         cells = [arm, str(len(found[arm])), f"{mean:.2f}", *(against(rows, arm, base) for base in bases)]
@@ -69,10 +73,11 @@ def predictors() -> str:
     networks = json.loads(FILE.read_text())["networks"]
     found = {seed: correlations(curves) for seed, curves in networks.items()}
     names = list(next(iter(found.values())))
-    lines = ["| candidate | " + " | ".join(f"network {s}: all | semantic first" for s in found) + " |"]
-    lines.append("| " + " | ".join(["---"] * (1 + 2 * len(found))) + " |")
-    for name in sorted(names, key=lambda name: -min(found["0"][name].values())):
-        cells = [f"{found[s][name][part]:.2f}" for s in found for part in ("all", "semantic first")]
+    parts = ("all", "semantic first", "own samples")
+    lines = ["| candidate | " + " | ".join(f"{part} ({s})" for part in parts for s in found) + " |"]
+    lines.append("| " + " | ".join(["---"] * (1 + len(parts) * len(found))) + " |")
+    for name in sorted(names, key=lambda name: -found["0"][name].get("own samples", -1)):
+        cells = [f"{found[s][name][p]:.2f}" if p in found[s][name] else "-" for p in parts for s in found]
         lines.append("| " + " | ".join([name, *cells]) + " |")
     return "\n".join(lines)
 
@@ -95,23 +100,70 @@ def excess() -> str:
     return "\n".join(lines)
 
 
-def draw_ratios() -> None:
-    """Fréchet distance relative to one clock, with intervals, for every schedule."""
+def any_schedule() -> str:
+    """Samples of the any-schedule networks beside those of dedicated ones, by schedule."""
+    from predict import FILE
+
+    networks = json.loads(FILE.read_text())["networks"] if FILE.is_file() else {}
+    rows, arms = rows_of(*GRID), list(next(iter(networks.values()), ()))
+    head = ["schedule", "dedicated", "seeds", "any-schedule", "seeds", "any / dedicated", "any / dedicated offset 0.3"]
+    lines = ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head))]
+    offset = values(rows, "offset 0.3", SAMPLER, METRIC)
+    key = "samples of the any-schedule network"
+    for arm in sorted(arms, key=lambda arm: networks["0"][arm]["flow of texture"]):
+        own = values(rows, arm, SAMPLER, METRIC)
+        free = {int(seed): curves[arm][key] for seed, curves in networks.items()}
+        cells = [arm, _mean(own), str(len(own)), _mean(free), str(len(free)), _paired(free, own), _paired(free, offset)]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _mean(found: dict[int, float]) -> str:
+    return f"{sum(found.values()) / len(found):.2f}" if found else "-"
+
+
+def _paired(mine: dict[int, float], theirs: dict[int, float]) -> str:
+    shared = set(mine) & set(theirs)
+    if not shared:
+        return "-"
+    middle, low, high = ratio(mine, theirs)
+    return f"{middle:.3f} [{low:.3f}, {high:.3f}]" if len(shared) > 1 else f"{middle:.3f} (one seed)"
+
+
+LEADS = {
+    **{f"texture first {delta:g}": -delta for delta in (0.6, 0.3, 0.1)},
+    "synchronous": 0.0,
+    **{f"offset {delta:g}": delta for delta in (0.1, 0.2, 0.3, 0.45, 0.6, 0.8)},
+    "cascade": 1.0,
+}
+"""By how much semantic leads."""
+
+
+def draw_offsets() -> None:
+    """Fréchet distance over the lead of semantic: networks trained for the offset, and one network for all."""
+    from predict import FILE
+
     rows = rows_of(*GRID)
-    base = values(rows, "synchronous", SAMPLER, METRIC)
-    found = {arm: ratio(values(rows, arm, SAMPLER, METRIC), base) for arm in arms_of(*GRID) if arm != "synchronous"}
-    arms = sorted((arm for arm in found if found[arm][2] < float("inf")), key=lambda arm: -found[arm][0])
-    figure = Figure(figsize=(7, 0.34 * len(arms) + 1), layout="constrained")
+    networks = json.loads(FILE.read_text())["networks"] if FILE.is_file() else {}
+    key = "samples of the any-schedule network"
+    sets = {
+        "one network for each schedule": {arm: list(values(rows, arm, SAMPLER, METRIC).values()) for arm in LEADS},
+        "one network for all schedules": {arm: [curves[arm][key] for curves in networks.values()] for arm in LEADS},
+    }
+    figure = Figure(figsize=(7.2, 3.8), layout="constrained")
     axes = figure.subplots()
-    for y, arm in enumerate(arms):
-        middle, low, high = found[arm]
-        colour = COLOURS[3] if arm.startswith("texture") else COLOURS[2 if "tau" in arm or arm == "learned" else 0]
-        axes.errorbar([middle], [y], xerr=[[middle - low], [high - middle]], fmt="o", color=colour, capsize=3)
-    axes.axvline(1, color="#888", linewidth=1)
-    axes.set_yticks(range(len(arms)), arms)
-    axes.set_xlabel("Fréchet distance relative to one clock (95%, paired over training seeds)")
+    for (label, found), colour, marker in zip(sets.items(), COLOURS, "os", strict=False):
+        there = [arm for arm in LEADS if found[arm]]
+        means = [sum(found[arm]) / len(found[arm]) for arm in there]
+        axes.plot([LEADS[arm] for arm in there], means, color=colour, marker=marker, label=label)
+        for arm in there:
+            axes.plot([LEADS[arm]] * len(found[arm]), found[arm], ".", color=colour, alpha=0.5, markersize=5)
+    axes.axvline(0, color="#888", linewidth=1)
+    axes.set_xlabel("lead of semantic (negative: texture first; 0: one clock; 1: cascade)")
+    axes.set_ylabel("Fréchet distance (lower is better)")
     axes.spines[["top", "right"]].set_visible(False)
-    save_figure(figure, PICTURES / "findings-schedules.png", dpi=110)
+    axes.legend(frameon=False)
+    save_figure(figure, PICTURES / "findings-offsets.png", dpi=110)
 
 
 def page(text: str) -> str:
@@ -122,6 +174,7 @@ def page(text: str) -> str:
         "ablation": lambda: ratios((*GRID[:1], "fashion-ablation"), ("synchronous", "learned", "offset 0.3")),
         "predictors": predictors,
         "excess": excess,
+        "any": any_schedule,
     }
 
     def fill(match: re.Match[str]) -> str:
@@ -135,5 +188,5 @@ if __name__ == "__main__":
     if "--check" in sys.argv:
         sys.exit(fresh != PAGE.read_text())
     PAGE.write_text(fresh)
-    draw_ratios()
+    draw_offsets()
     print(PAGE)
