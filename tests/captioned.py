@@ -26,7 +26,9 @@ def write_latents(root, count=12, captions=TEXTS):
     latents = kinds[rows] + 0.1 * torch.randn(count, 12, 2, 3, generator=generator)
     tensors = {"texture_latents": latents[:, 4:], "semantic_latents": latents[:, :4], "labels": rows}
     lines = [
-        write_shard(root / f"shard-{n}.safetensors", {name: t[6 * n : 6 * n + 6].clone() for name, t in tensors.items()})
+        write_shard(
+            root / f"shard-{n}.safetensors", {name: t[6 * n : 6 * n + 6].clone() for name, t in tensors.items()}
+        )
         for n in range(count // 6)
     ]
     # Statistics that would change the latents, if they were used.

@@ -19,7 +19,10 @@ class Levels(nn.Module):
         self.frequencies = frequencies
         halves = {"semantic_embedder": width // 2, "texture_embedder": width - width // 2}
         for name, size in halves.items():
-            layers = {"linear_1": nn.Linear(frequencies, size, bias=False), "linear_2": nn.Linear(size, size, bias=False)}
+            layers = {
+                "linear_1": nn.Linear(frequencies, size, bias=False),
+                "linear_2": nn.Linear(size, size, bias=False),
+            }
             self.add_module(name, nn.ModuleDict(layers))
 
     def forward(self, timestep, guidance):

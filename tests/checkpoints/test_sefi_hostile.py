@@ -69,9 +69,9 @@ def outside(text):
     ("change", "facts"),
     [
         (lambda text: text[: len(text) // 2], (INDEX,)),
-        (lambda text: "", (INDEX,)),
-        (lambda text: "[]", (INDEX, "weight_map")),
-        (lambda text: '{"weight_map": {"a": 3}}', ("3", INDEX)),
+        (lambda _: "", (INDEX,)),
+        (lambda _: "[]", (INDEX, "weight_map")),
+        (lambda _: '{"weight_map": {"a": 3}}', ("3", INDEX)),
         (outside, ("../transformer/secret.safetensors",)),
         (lambda text: text.replace("00002-of", "00009-of"), (f"{NAME}-00009-of-00002.safetensors",)),
         (lambda text: text.replace("backbone.proj_out.weight", "backbone.other"), ("backbone.other",)),

@@ -1,4 +1,4 @@
-"""Text-to-image models that lwd trained: a model directory like others, with the places of text encoder and autoencoder.
+"""Text-to-image models that lwd trained: model directories that also name their text encoder and autoencoder.
 
 Models of SeFi-Image are read from their own layout (`lwd.checkpoints.sefi`); `read_text` reads both.
 """

@@ -48,7 +48,7 @@ class CaptionReader(LatentReader):
         """The condition of dropped captions: the empty prompt."""
         return self.encoder([""])
 
-    def prepare(self, rank: int = 0, world: int = 1, say: Callable[[str], object] = lambda text: None) -> None:
+    def prepare(self, rank: int = 0, world: int = 1, say: Callable[[str], object] | None = None) -> None:
         """Embed the captions of this process's share once, unless they are embedded while training.
 
         It resumes after an interruption: every embedding is a file of the cache.
@@ -56,7 +56,7 @@ class CaptionReader(LatentReader):
         if self.encoder.cache is None:
             return
         missing = self.encoder.missing(["", *self.texts])
-        if missing:
+        if missing and say is not None:
             say(f"embedding {len(missing)} captions into {self.encoder.cache}")
         self.encoder.fill(missing[rank::world])
         self.encoder.free()

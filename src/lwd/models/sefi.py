@@ -88,7 +88,9 @@ class Prompts:
             raise InputError(
                 f"prompts of {tuple(self.embeddings.shape[1:])} and {tuple(other.embeddings.shape[1:])} do not fit"
             )
-        return Prompts(torch.where(keep[:, None, None], self.embeddings, other.to(keep.device).embeddings), self.positions)
+        return Prompts(
+            torch.where(keep[:, None, None], self.embeddings, other.to(keep.device).embeddings), self.positions
+        )
 
 
 @dataclass(frozen=True)

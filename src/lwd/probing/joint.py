@@ -45,8 +45,8 @@ def probe(
 ) -> Probed:
     """Learn a schedule together with a temporary denoiser; writes schedule.json and trace.json. Run again to continue.
 
-    schedule: the initial schedule, of any family; by default the configured Polynomial. init_from: a checkpoint with the
-    denoiser's initial weights.
+    schedule: the initial schedule, of any family; by default the configured Polynomial.
+    init_from: a checkpoint with the denoiser's initial weights.
 
     Example:
         >>> latents, labels = torch.randn(64, 6, 4, 4), torch.arange(64) % 2

@@ -148,11 +148,15 @@ class TextEncoder:
         """The prompt as a message to the text encoder; an error if it has too many tokens."""
         message = [{"role": "user", "content": [{"type": "text", "text": text}]}]
         # enable_thinking: for templates that know it; others ignore it.
-        chat: str = tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True, enable_thinking=False)
+        chat: str = tokenizer.apply_chat_template(
+            message, tokenize=False, add_generation_prompt=True, enable_thinking=False
+        )
         count, most = len(tokenizer(chat)["input_ids"]), self.settings.length
         if count > most:
             start = text if len(text) <= 40 else f"{text[:40]}..."
-            raise InputError(f"the prompt {start!r} has {count} tokens, at most {most} are allowed; shorten it", "prompts")
+            raise InputError(
+                f"the prompt {start!r} has {count} tokens, at most {most} are allowed; shorten it", "prompts"
+            )
         return chat
 
     def _load(self) -> tuple[Any, Any]:

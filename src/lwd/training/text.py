@@ -18,7 +18,6 @@ from lwd.schedule.base import Schedule
 from lwd.training.config import Config, with_changes
 from lwd.training.devices import Devices
 
-
 PLACES = ("encoder", "autoencoder")
 
 
