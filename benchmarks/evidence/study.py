@@ -37,6 +37,7 @@ from lwd.sampling.generator import open_generator
 from lwd.sampling.samples import MANIFEST, generate
 from lwd.sampling.settings import SampleSettings
 from lwd.schedule.io import parse_schedule, save_schedule
+from lwd.schedule.learned import Polynomial
 from lwd.training.config import Config, load_config
 from lwd.training.devices import Devices
 from lwd.training.journal import read_metrics
@@ -84,15 +85,17 @@ class Study:
         return config.changed(groups=groups, schedule=self.schedule(arm, groups))
 
     def schedule(self, arm: str, groups: tuple[str, ...]) -> str:
-        """The schedule of an arm as a file; a file of a probe is relative to `out`."""
+        """The schedule of an arm as a file: a word, shares of tau, tau^2, ..., or a file relative to `out`."""
         about = self.protocol["arms"][arm]
-        text = about["schedule"]
-        if (self.out / text).is_file():
+        text = about.get("schedule", "")
+        if text and (self.out / text).is_file():
             return str(self.out / text)
         groups = groups or LatentReader(self.latents).layout.names
         path = self.out / "schedules" / f"{slug(arm)}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
-        save_schedule(parse_schedule(text, groups, about.get("lead")), path)
+        shares = about.get("shares")
+        curve = Polynomial.from_shares(shares, groups) if shares else parse_schedule(text, groups, about.get("lead"))
+        save_schedule(curve, path)
         return str(path)
 
     def write(self, rows: list[dict[str, Any]]) -> None:

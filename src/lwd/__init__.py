@@ -37,11 +37,12 @@ if TYPE_CHECKING:
     from lwd.schedule.base import Schedule
     from lwd.schedule.fixed import Cascade, Offset, PiecewiseLinear, Synchronous
     from lwd.schedule.io import load_schedule, parse_schedule, save_schedule, schedule_from_dict
-    from lwd.schedule.learned import Bernstein, Learnable, Polynomial, RhoAverage
+    from lwd.schedule.learned import Bernstein, Learnable, Polynomial
     from lwd.solver import Solution, SolverSettings, solve
     from lwd.surfaces.files import load_surfaces
     from lwd.surfaces.integral import fit_schedule, path_objective
     from lwd.training.config import Config, load_config
+    from lwd.training.rho import RhoAverage
     from lwd.training.task import RunOptions
     from lwd.training.train import train
 
@@ -52,7 +53,7 @@ _MODULES = {
     "path": ("Velocity", "interpolate"),
     "schedule.base": ("Schedule",),
     "schedule.fixed": ("Cascade", "Offset", "PiecewiseLinear", "Synchronous"),
-    "schedule.learned": ("Bernstein", "Learnable", "Polynomial", "RhoAverage"),
+    "schedule.learned": ("Bernstein", "Learnable", "Polynomial"),
     "schedule.io": ("load_schedule", "parse_schedule", "save_schedule", "schedule_from_dict"),
     "objective": ("FlowObjective", "Losses"),
     "solver": ("Solution", "SolverSettings", "solve"),
@@ -73,6 +74,7 @@ _MODULES = {
     "checkpoints.directory": ("Checkpoint", "load", "save"),
     "training.config": ("Config", "load_config"),
     "training.train": ("train",),
+    "training.rho": ("RhoAverage",),
     "training.task": ("RunOptions",),
     "probing.joint": ("probe",),
     "probing.measure": ("measure_surfaces",),

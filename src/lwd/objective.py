@@ -32,10 +32,6 @@ class Losses:
     errors: dict[str, Tensor] = field(repr=False)
     energies: dict[str, Tensor] = field(repr=False)
 
-    def terms(self) -> dict[str, float]:
-        """All values by name as floats, for logs (synchronises with the device)."""
-        return {name: float(value) for name, value in self.tensors().items()}
-
     def tensors(self) -> dict[str, Tensor]:
         """All values by name, detached, on their device."""
         named = {"total": self.total, "cosine": self.cosine, "align": self.align}
@@ -74,9 +70,10 @@ class FlowObjective:
         for name, value in numbers.items():
             if not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
                 raise InputError(f"{name} must be a finite number >= 0, got {value!r}")
-        _one_of("reduction", self.reduction, get_args(Reduction))
-        _one_of("weight_gradient", self.weight_gradient, get_args(WeightGradient))
-        _one_of("kinetic_average", self.kinetic_average, get_args(KineticAverage))
+        kinds = {"reduction": Reduction, "weight_gradient": WeightGradient, "kinetic_average": KineticAverage}
+        for name, words in ((name, get_args(kind)) for name, kind in kinds.items()):
+            if (value := getattr(self, name)) not in words:
+                raise InputError(f"there is no {name} {value!r}; {nearest(str(value), words)}")
         object.__setattr__(self, "weights", {name: float(self.weights.get(name, 1)) for name in self.layout.names})
 
     def shares(self) -> dict[str, float]:
@@ -84,10 +81,6 @@ class FlowObjective:
         if self.reduction == "groups":
             return dict.fromkeys(self.layout.names, 1.0)
         return {group.name: group.channels / self.layout.channels for group in self.layout}
-
-    def scales(self) -> dict[str, float]:
-        """What each group's l_g is multiplied with, apart from its rate."""
-        return {name: share * self.weights[name] for name, share in self.shares().items()}
 
     def weigh(self, errors: Tensor, energies: Tensor, rates: Tensor) -> tuple[Tensor, Tensor]:
         """Flow and kinetic terms by group (Eq. corrected-flow-objective-expanded, Eq. reg).
@@ -97,8 +90,9 @@ class FlowObjective:
         """
         rates = rates.to(errors.dtype)
         omega = {"exact": rates, "stop": rates.detach(), "none": torch.ones_like(rates)}[self.weight_gradient]
-        scales = constant(tuple(self.scales().values()), errors.dtype, errors.device)
         shares = constant(tuple(self.shares().values()), errors.dtype, errors.device)
+        products = tuple(share * self.weights[name] for name, share in self.shares().items())
+        scales = constant(products, errors.dtype, errors.device)
         kinetic = self.kinetic * (shares if self.kinetic_average == "reduction" else 1.0)
         return scales * omega * errors, kinetic * rates.square() * energies
 
@@ -161,8 +155,3 @@ def misdirection(a: Tensor, b: Tensor) -> Tensor:
 
 def _at_least_float32(x: Tensor) -> Tensor:
     return x if x.dtype == torch.float64 else x.float()
-
-
-def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise InputError(f"there is no {name} {value!r}; {nearest(str(value), allowed)}")

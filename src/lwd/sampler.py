@@ -43,10 +43,8 @@ class FlowField:
 def flow_field(velocity: Velocity, schedule: Schedule, layout: Layout, label: Any) -> FlowField:
     """The global-time field V = rates x velocity (Eq. global-target-field), ready for `solve`; label: b rows."""
     if schedule.groups != layout.names:
-        raise InputError(
-            f"the schedule is for the groups {', '.join(schedule.groups)}, the layout has {', '.join(layout.names)}; "
-            "they must agree in name and order"
-        )
+        have, need = ", ".join(schedule.groups), ", ".join(layout.names)
+        raise InputError(f"the schedule is for the groups {have}, but the layout has {need}, in this order")
     return FlowField(velocity, schedule, layout, label)
 
 
@@ -76,6 +74,10 @@ class SampleOptions:
     drop: int = ROWS
     """With adaptive="sample", samples that are done leave the batch in multiples of this."""
 
+    def noise(self, seeds: Sequence[int], layout: Layout) -> Tensor:
+        """The state at tau = 0."""
+        return seeded_noise(seeds, (layout.channels, *self.size), self.device).to(self.dtype)
+
 
 @torch.no_grad()
 def sample(
@@ -103,7 +105,7 @@ def sample(
     # With one step size for the batch, padding would change it.
     shared_step = solver.method == "dopri5" and solver.adaptive != "sample"
     seeds, label = padded(seeds, labels, 1 if shared_step else options.rows)
-    noise, label = first_noise(seeds, layout, options), label.to(options.device)
+    noise, label = options.noise(seeds, layout), label.to(options.device)
     breakpoints = field_breakpoints(velocity, schedule) if options.breakpoints is None else options.breakpoints
     field = flow_field(velocity, schedule, layout, label)
     solution = solve(field, noise, solver, breakpoints=breakpoints, rows=options.drop)
@@ -115,11 +117,6 @@ def split_options(settings: Mapping[str, Any]) -> tuple[SampleOptions, dict[str,
     names = {field.name for field in fields(SampleOptions)} & settings.keys()
     rest = {name: settings[name] for name in settings.keys() - names}
     return SampleOptions(**{name: settings[name] for name in names}), rest
-
-
-def first_noise(seeds: Sequence[int], layout: Layout, options: SampleOptions) -> Tensor:
-    """The state at tau = 0."""
-    return seeded_noise(seeds, (layout.channels, *options.size), options.device).to(options.dtype)
 
 
 def first_rows(solution: Solution, count: int) -> Solution:

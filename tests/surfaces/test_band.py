@@ -108,7 +108,7 @@ def test_curves_stay_inside(tmp_path):
     table = load_surfaces(tmp_path)[0]
     assert table.band == band
     objective, family = lwd.FlowObjective(LAYOUT, kinetic=0.02), lwd.Polynomial(groups=LAYOUT.names)
-    start = between(family, family.extreme(), 0.4)  # outside
+    start = between(family, family.extremes()[0], 0.4)  # outside
     inside = descend(start, GridSurfaces(table), objective, steps=40)
     assert farthest_outside(inside, GridSurfaces(table)) <= MARGIN
     free = descend(start, gaussian().surfaces, objective, steps=20)
@@ -185,6 +185,7 @@ def test_the_command_on_a_text_model(tmp_path, monkeypatch, capsys):
     assert table.band == Band(0.0, 0.3)
     assert exit_code([*command[:-1], "cpu", "--samples", "41", "--out", tmp_path / "x"]) == 2
     assert says(40, 41, "--samples").match(capsys.readouterr().err)
+    assert not (tmp_path / "x").exists()
 
 
 def test_class_conditional_models(tmp_path):

@@ -33,7 +33,7 @@ def test_the_whole_lambda_path():
         assert two.flow >= one.flow - 1e-6
     assert all(point.floor <= point.objective + 1e-6 for point in path.points)
     weak = next(point for point in path.points if point.kinetic == 0.01)
-    assert largest_gap(weak.schedule, lwd.Polynomial().extreme()) < 0.02
+    assert largest_gap(weak.schedule, lwd.Polynomial().extremes()[0]) < 0.02
 
 
 def test_the_two_ends_of_the_lambda_path():
@@ -41,7 +41,7 @@ def test_the_two_ends_of_the_lambda_path():
     weak, strong = (solve_for(kinetic, lwd.Polynomial(), SURFACES, objective()) for kinetic in (0.01, 0.3))
     assert weak.collapsed
     assert not strong.collapsed
-    assert largest_gap(weak.schedule, lwd.Polynomial().extreme()) < 0.02
+    assert largest_gap(weak.schedule, lwd.Polynomial().extremes()[0]) < 0.02
     assert strong.objective > weak.objective
     assert strong.energy < weak.energy
     assert strong.flow > weak.flow

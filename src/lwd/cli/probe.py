@@ -17,6 +17,7 @@ SHORTS = {
     "kinetic": "probe.kinetic",
     "points": "probe.points",
     "samples": "probe.samples",
+    "held_out": "probe.held_out",
     "weight_gradient": "objective.weight_gradient",
 }
 FLOW_ONLY = ["objective.cosine=0", "objective.align=0"]
@@ -45,6 +46,7 @@ def add_parser(commands: Any) -> None:
     add("--method", choices=("joint", "surface"), default="joint", help="joint (the paper), or surface (every lambda)")
     add("--points", type=int, metavar="N", help="grid points along each clock (surface only)")
     add("--samples", type=int, metavar="N", help="number of images at each point (surface only)")
+    add("--held-out", metavar="LATENTS", help="latents of other images for the surfaces (surface only)")
     add("--kinetic", type=float, metavar="LAMBDA", help="weight of the kinetic energy (joint only)")
     add("--starts", metavar="S1,S2,...", help="several starts, e.g. 0,0.3,0.9; keeps the lowest (joint only)")
     add("--init-from", metavar="DIR", help="initial weights (a checkpoint, or a text-to-image model)")
@@ -61,9 +63,9 @@ def run_probe(arguments: argparse.Namespace) -> int:
 
     if arguments.method == "surface":
         return _run_surface(arguments)
-    for name in ("points", "samples"):
+    for name in ("points", "samples", "held_out"):
         if getattr(arguments, name) is not None:
-            raise InputError(f"--{name} has no effect on a joint probe; add --method surface")
+            raise InputError(f"--{name.replace('_', '-')} has no effect on a joint probe; add --method surface")
     if arguments.start is not None and arguments.starts is not None:
         raise InputError("--start has no effect with --starts; add it to the list")
     arguments.set += FLOW_ONLY

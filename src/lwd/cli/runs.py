@@ -67,16 +67,14 @@ def prepared(arguments: argparse.Namespace, shorts: dict[str, str], weak: bool =
 
 
 def _with_text(config: Any, arguments: argparse.Namespace) -> Any:
-    """Download what is on the hub, and take the text-to-image model of the initial weights if none is named."""
+    """Take the text-to-image model of the initial weights, if they belong to one; download what is on the hub."""
     from lwd.training.config import with_changes
     from lwd.training.text import with_text_model
 
-    if config.text.model:
-        config = with_changes(config, text={"model": _local(config.text.model)})
     if getattr(arguments, "init_from", None) is not None:
         arguments.init_from = _local(arguments.init_from)
         config = with_text_model(config, arguments.init_from)
-    return config
+    return with_changes(config, text={"model": _local(config.text.model)}) if config.text.model else config
 
 
 def _local(name: str) -> str:

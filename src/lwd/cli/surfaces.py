@@ -54,7 +54,6 @@ def run_measure(a: argparse.Namespace) -> int:
     from tqdm import tqdm
 
     from lwd.compute.devices import choose_device
-    from lwd.io.files import check_writable
     from lwd.probing.measure import checkpoint_steps, measure_surfaces
     from lwd.report.surfaces import offsets_table
     from lwd.sampling.pipeline import LWDPipeline
@@ -65,7 +64,6 @@ def run_measure(a: argparse.Namespace) -> int:
     settings = MeasureSettings(**given(a, MeasureSettings))
     pipe = LWDPipeline.from_pretrained(a.model, choose_device(a.device))
     texts = pipe.embed if isinstance(pipe, TextPipeline) else None
-    check_writable(a.out)
     with tqdm(desc="measuring", unit="image", disable=None) as bar:
         found = measure_surfaces(pipe.checkpoint, a.latents, a.out, settings, a.band, texts, bar.update)
     steps = checkpoint_steps(pipe.checkpoint)
@@ -168,7 +166,8 @@ def _opened(a: argparse.Namespace) -> tuple[Any, Any, dict[str, Any]]:
 def run_fit(arguments: argparse.Namespace) -> int:
     from dataclasses import replace
 
-    from lwd.schedule.io import parse_family, save_schedule
+    from lwd.schedule.io import save_schedule
+    from lwd.surfaces.family import parse_family
     from lwd.surfaces.integral import path_objective
     from lwd.surfaces.lambda_path import solve_for
     from lwd.surfaces.optimum import NODES, GlobalOptimum, at_the_edge, global_optimum
@@ -207,7 +206,7 @@ def run_path(arguments: argparse.Namespace) -> int:
     from lwd.io.files import check_writable
     from lwd.probing.surface import error_scale
     from lwd.report.surfaces import path_table, rule_of, write_path
-    from lwd.schedule.io import parse_family
+    from lwd.surfaces.family import parse_family
     from lwd.surfaces.lambda_path import lambda_path
     from lwd.surfaces.table import smooth
 

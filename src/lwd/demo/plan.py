@@ -24,14 +24,14 @@ class Plan(Record):
     scale: str = "full"
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     """Random seed."""
-    batch: int = 48
-    probe_steps: int = 900
+    batch: int = 32
+    probe_steps: int = 700
     points: int = 9
     """Points of the surfaces along each clock."""
     probe_images: int = 128
     lambdas: tuple[float, ...] = (0.0015, 0.003, 0.006, 0.012, 0.024, 0.045, 0.09, 0.18, 0.375)
     tolerance: float = 0.02
-    joint_steps: int = 200
+    joint_steps: int = 150
     train_steps: int = 250
     count: int = 400
     """Samples per set."""

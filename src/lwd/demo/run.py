@@ -113,13 +113,21 @@ class _Demo:
         with self.clock.stage("encode the images") as advance:
             autoencoder = TextureAutoencoder.load(AUTOENCODER)
             where = self.out / "latents"
-            encode_embedded("train", autoencoder, where, f"shipped (files {model_digest(AUTOENCODER)})")
+            made = f"shipped (files {model_digest(AUTOENCODER)})"
+            encode_embedded("train", autoencoder, where, made)
+            encode_embedded("test", autoencoder, self.held_out, made)
             advance(1)
         return LatentReader(where)
 
+    @property
+    def held_out(self) -> Path:
+        """Latents of images that no network is trained on."""
+        return self.out / "held-out"
+
     def probe(self, data: LatentReader) -> SurfaceTable:
         plan, where = self.plan, self.out / "surface"
-        settings = {"steps": plan.probe_steps, "burn_in": 0, "points": plan.points, "samples": plan.probe_images}
+        settings: dict[str, Any] = {"steps": plan.probe_steps, "burn_in": 0, "points": plan.points}
+        settings |= {"samples": plan.probe_images, "held_out": str(self.held_out)}
         with self.clock.stage("surface probe", 1) as advance:
             options = RunOptions(
                 Devices(cpu=True),

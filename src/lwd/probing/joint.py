@@ -112,5 +112,5 @@ def starting_schedule(groups: Sequence[str], degree: int, start: float) -> Polyn
     identity = Polynomial(groups=groups, degree=degree)
     if not start:
         return identity
-    shares = (1 - start) * identity.shares() + start * identity.extreme().shares()
+    shares = (1 - start) * identity.shares() + start * identity.extremes()[0].shares()
     return Polynomial.from_shares(shares.tolist(), groups)

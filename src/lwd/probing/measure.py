@@ -13,6 +13,7 @@ from lwd.checkpoints.sefi import TextCheckpoint, offset_of
 from lwd.compute.order import mix
 from lwd.errors import InputError
 from lwd.groups import default_lead
+from lwd.io.files import check_writable
 from lwd.latents.reader import LatentReader
 from lwd.latents.statistics import Statistics, unit_statistics
 from lwd.models.sefi import Prompts
@@ -70,13 +71,11 @@ def measure_surfaces(
     samples = open_samples(checkpoint, latents, s, texts, device)
     trained, velocity = offset_of(checkpoint.schedule), checkpoint.velocity
     lead = checkpoint.layout.index(getattr(checkpoint.schedule, "lead", default_lead(checkpoint.layout.names)))
-    if band is not None:
-        chosen = parse_band(band, lead)
-    elif checkpoint.any_schedule:
-        chosen = Band(-1.0, 1.0, lead)
-    elif trained is None:
+    chosen = parse_band(band, lead) if band is not None else Band(-1.0, 1.0, lead)
+    if band is None and not checkpoint.any_schedule and trained is None:
         raise InputError("the model was trained under a curve, not an offset; name a band", argument="band")
-    else:
+    check_writable(out)
+    if band is None and not checkpoint.any_schedule and trained is not None:
         chosen = estimate_band(velocity, samples, trained, s, progress)
     table = tabulate_band(velocity, samples, chosen, s, progress)
     scales = {}

@@ -17,6 +17,8 @@ from lwd.errors import InputError
 from lwd.io.files import model_digest
 from lwd.io.tensors import read_safetensors
 from lwd.latents.base import Latents
+from lwd.latents.captions import CaptionReader
+from lwd.latents.reader import LatentReader
 from lwd.objective import FlowObjective, Reduction
 from lwd.path import Velocity
 from lwd.probing.joint import probe_config
@@ -67,7 +69,8 @@ def surface_probe(
     data, p, o = open_data(data, config, device=devices.device), config.probe, config.objective
     if len(data.layout) < 2:
         raise InputError("a single group has no schedule to learn; a probe needs at least two groups")
-    _check(p.points, p.samples, len(data))
+    held = open_held(config, data)
+    _check(p.points, p.samples, len(held))
     network = started(options.network or build_network(config, data), init_from)
     own = copy.deepcopy(options.network)  # training moves and wraps it; one of ours is built again
     objective = FlowObjective(data.layout, o.weights, o.reduction)
@@ -78,13 +81,14 @@ def surface_probe(
         return outcome, None
     about |= {"steps": p.steps, "seed": config.run.seed, "weights": objective.weights}
     about |= {"reduction": o.reduction, "points": p.points, "samples": p.samples}
+    about |= {"held_out": held.fingerprint} if held is not data else {}
     if devices.main:
         about |= {"network": model_digest(locate(out)), "epochs": round(p.steps * config.run.batch / len(data), 2)}
     devices.wait()
     if not devices.from_main(devices.main and _is_there(Path(out), about)):
         del network, task  # the trained copy, which may be sharded
         reader = (own or build_network(config, data)).to(devices.device).eval()
-        _tabulate(Path(out), reader, data, about, (devices, options.on_table))
+        _tabulate(Path(out), reader, held, about, (devices, options.on_table))
     devices.wait()
     return outcome, load_surfaces(Path(out) / NAME)[0]
 
@@ -97,7 +101,7 @@ def _tabulate(out: Path, network: nn.Module, data: Latents, about: Mapping[str, 
     devices, progress = how
     device = next(network.parameters()).device
     network.load_state_dict(read_safetensors(locate(out) / "model.safetensors", str(device)))
-    latents, labels = _held(data, about["samples"], about["seed"], device)
+    latents, labels = _drawn(data, about["samples"], about["seed"], device)
     pair = len(data.layout) == 2  # a sampler's error is predicted from a grid
     low = getattr(devices, "bf16", devices.accelerator.mixed_precision == "bf16")
     fast = Autocast(network) if low else None
@@ -177,8 +181,34 @@ def error_scale(provenance: Mapping[str, Any], order: int) -> float:
     return float(value) if isinstance(value, (int, float)) and math.isfinite(value) and value > 0 else 1.0
 
 
-def _held(data: Latents, samples: int, seed: int, device: torch.device) -> tuple[Tensor, Any]:
-    """Draw training images in a separate order: a short probe has seen each of them at most a few times."""
+def open_held(config: Config, data: Latents) -> Latents:
+    """The images to tabulate on: those of probe.held_out, on the scale of the training latents, or training images.
+
+    A short probe has seen each training image at most a few times; a long one has learned them by heart.
+    """
+    where = config.probe.held_out
+    if not where:
+        return data
+    classes = data.classes if config.run.labels else None
+    held = (
+        CaptionReader(where, data.layout, data.encoder, config.run.labels)
+        if isinstance(data, CaptionReader)
+        else LatentReader(where, data.layout.names, data.statistics, classes=classes)
+    )
+    if held.fingerprint == data.fingerprint:
+        raise InputError(f"{where} has the training images; held-out images must be others", argument="held_out")
+    if (held.layout, held.size) != (data.layout, data.size):
+        raise InputError(
+            f"{where} has the groups {held.layout} on {held.size}, but training {data.layout} on {data.size}",
+            argument="held_out",
+        )
+    if not config.run.labels:
+        held.ignore_labels()
+    return held
+
+
+def _drawn(data: Latents, samples: int, seed: int, device: torch.device) -> tuple[Tensor, Any]:
+    """Draw images in an order of their own, with their conditions."""
     batch = data.batch(0, samples, mix(seed, 1) % 2**32, 0, 1, False).to(device)
     return batch.latents, batch.labels
 

@@ -12,7 +12,7 @@ from lwd.compute.seeds import padded
 from lwd.errors import InputError, SolveError, nearest
 from lwd.groups import Layout
 from lwd.path import Velocity
-from lwd.sampler import field_breakpoints, first_noise, first_rows, flow_field, sample, split_options
+from lwd.sampler import field_breakpoints, first_rows, flow_field, sample, split_options
 from lwd.sampling.diffusion import Coefficient, LastStep, coefficients_of
 from lwd.sampling.sefi import sample_sefi
 from lwd.sampling.settings import SEFI
@@ -240,7 +240,7 @@ def sample_sde(
     options, rest = split_options(settings)
     chosen, count = sde_settings(**rest), len(seeds)
     rows, label = padded(seeds, labels, options.rows)
-    noise, label = first_noise(rows, layout, options), label.to(options.device)
+    noise, label = options.noise(rows, layout), label.to(options.device)
     last, coefficients = LastStep.parse(chosen.last_step), coefficients_of(chosen.diffusion, layout.names)
     sde = ReverseSDE(velocity, schedule, layout, label, coefficients, last)
     breakpoints = field_breakpoints(velocity, schedule) if options.breakpoints is None else options.breakpoints

@@ -17,7 +17,7 @@ from lwd.compute.seeds import padded
 from lwd.errors import InputError, nearest
 from lwd.groups import Layout, default_lead
 from lwd.path import Velocity
-from lwd.sampler import first_noise, first_rows, split_options
+from lwd.sampler import first_rows, split_options
 from lwd.schedule.base import Schedule
 from lwd.solver import Solution
 
@@ -111,5 +111,5 @@ def sample_sefi(
     if options.breakpoints is not None:
         raise InputError(f"breakpoints have no effect on the solver {SOLVER}", argument="breakpoints")
     rows, label = padded(seeds, labels, options.rows)
-    noise, label = first_noise(rows, layout, options), label.to(options.device)
+    noise, label = options.noise(rows, layout), label.to(options.device)
     return first_rows(solve_sefi(velocity, schedule, layout, noise, label, SeFiSettings(**rest)), len(seeds))

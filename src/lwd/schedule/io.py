@@ -2,16 +2,17 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from lwd.errors import InputError, nearest
-from lwd.groups import PAPER_GROUPS, default_lead
+from lwd.groups import PAPER_GROUPS
 from lwd.io.files import read_json, write_json
 from lwd.schedule.base import Schedule
 from lwd.schedule.fixed import Cascade, Offset, Synchronous
 from lwd.schedule.formats import KINDS, ScheduleFile, SynchronousFile
-from lwd.schedule.learned import Bernstein, Learnable, Polynomial
+from lwd.schedule.learned import Polynomial
 
 
 def schedule_from_dict(value: Any, where: str = "the schedule") -> Schedule:
@@ -75,11 +76,6 @@ def _exists(path: str | os.PathLike[str]) -> bool:
         return False
 
 
-def _plain(word: str, argument: str) -> None:
-    if argument:
-        raise InputError(f"{word} takes no value, got {word}:{argument}")
-
-
 def _word_offset(argument: str, groups: tuple[str, ...], lead: str | None) -> Schedule:
     try:
         delta = float(argument)
@@ -94,36 +90,19 @@ def _word_polynomial(argument: str, groups: tuple[str, ...], lead: str | None) -
     return Polynomial(groups=groups, lead=lead, degree=int(argument) if argument else None)
 
 
-def parse_family(text: str, groups: Sequence[str]) -> Learnable:
-    """Build a family of curves at the identity: `polynomial`, `bernstein` (convex), `monotone`, each with `:DEGREE`."""
-    word, _, argument = text.partition(":")
-    families = ("polynomial", "bernstein", "monotone")
-    if word not in families:
-        raise InputError(f"there is no family {word!r}; {nearest(word, families)}")
-    if argument and not argument.isdecimal():
-        raise InputError(f"{word} takes a degree, for example {word}:8, got {text}")
-    degree = int(argument) if argument else None
-    if word == "polynomial":
-        return Polynomial(groups=groups, degree=degree)
-    return Bernstein(groups=groups, degree=degree, convex=word == "bernstein")
-
-
-def _word_cascade(argument: str, groups: tuple[str, ...], lead: str | None) -> Schedule:
-    _plain("cascade", argument)
-    first = lead or default_lead(groups)
-    return Cascade(groups, (first, *(name for name in reversed(groups) if name != first)))
-
-
-def _word_synchronous(argument: str, groups: tuple[str, ...], lead: str | None) -> Schedule:
-    _plain("synchronous", argument)
+def _word_plain(word: str, argument: str, groups: tuple[str, ...], lead: str | None) -> Schedule:
+    if argument:
+        raise InputError(f"{word} takes no value, got {word}:{argument}")
+    if word == "cascade":
+        return Cascade(groups, (lead, *(name for name in reversed(groups) if name != lead)) if lead else ())
     if lead is not None:
         raise InputError("synchronous has no lead group; leave the lead out")
     return Synchronous(groups)
 
 
 WORDS: dict[str, Callable[[str, tuple[str, ...], str | None], Schedule]] = {
-    "synchronous": _word_synchronous,
+    "synchronous": partial(_word_plain, "synchronous"),
     "offset": _word_offset,
-    "cascade": _word_cascade,
+    "cascade": partial(_word_plain, "cascade"),
     "polynomial": _word_polynomial,
 }

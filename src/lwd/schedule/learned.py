@@ -68,13 +68,9 @@ class Learnable(nn.Module, Schedule):
     def frozen(self) -> bool:
         return not self.rho.requires_grad
 
-    def extreme(self) -> Self:
-        """The edge of the family, all weight on the last basis curve: without a regulariser, curves collapse to it."""
-        return self._pure(-1)
-
     def extremes(self) -> tuple[Self, ...]:
-        """All edges to which a curve may collapse."""
-        return (self.extreme(),)
+        """The edge of the family, to which curves collapse without a regulariser: the last basis curve."""
+        return (self._pure(-1),)
 
     def _pure(self, column: int) -> Self:
         """Return the curve with all weight on one basis curve."""
@@ -221,36 +217,10 @@ class Bernstein(Learnable):
 
     def extremes(self) -> tuple[Self, ...]:
         """The curve that waits until the end; if a group may run ahead, also the curve that rises immediately."""
-        return (self.extreme(),) if self.convex else (self.extreme(), self._pure(0))
+        return (self._pure(-1),) if self.convex else (self._pure(-1), self._pure(0))
 
     def settings(self) -> dict[str, Any]:
         return super().settings() | {"convex": self.convex}
-
-
-class RhoAverage:
-    """The buffer of Algorithm 1 as a running mean: rho after step s counts if s > burn_in."""
-
-    def __init__(self, burn_in: int) -> None:
-        if burn_in < 0:
-            raise InputError(f"burn_in must be a number of steps >= 0, got {burn_in}")
-        self.burn_in = burn_in
-        self.count: Tensor | int = 0
-        self.mean: Tensor | None = None
-
-    def update(self, step: int, schedule: Learnable, weight: Tensor | int = 1) -> None:
-        """Add rho after `step` to the mean (the first step is 1). weight: 0, perhaps on a device, leaves it out."""
-        if step <= self.burn_in:
-            return
-        rho = schedule.rho.detach()
-        mean = torch.zeros_like(rho) if self.mean is None else self.mean
-        self.count = self.count + weight
-        self.mean = mean + (rho - mean) * weight / (self.count + (1 - weight))
-
-    def frozen(self, schedule: Learnable) -> Learnable:
-        """Return a frozen copy of `schedule` at the mean of rho (not the mean of the curves)."""
-        if self.mean is None or not self.count:
-            raise InputError(f"there was no step after the burn-in of {self.burn_in}; run longer or lower the burn-in")
-        return schedule.at(self.mean)
 
 
 def log_softplus(x: Tensor) -> Tensor:
@@ -295,10 +265,8 @@ def read_rho(rho: Rho | None, followers: tuple[str, ...], start: Sequence[float]
         value = value[None]
     if not followers and value.numel() == 0:
         value = value.reshape(0, len(start))
-    if value.ndim != 2 or value.shape[0] != len(followers) or value.shape[1] < 1:
-        raise InputError(
-            f"rho needs {len(followers)} rows, one for each group except the lead; got shape {tuple(value.shape)}"
-        )
+    if value.ndim != 2 or len(value) != len(followers) or value.shape[1] < 1:
+        raise InputError(f"rho needs a row for each of {', '.join(followers)}; got shape {tuple(value.shape)}")
     if width is not None and value.shape[1] != width:
         raise InputError(f"this degree needs {width} values of rho per group, got {value.shape[1]}")
     if not torch.isfinite(value).all():

@@ -135,10 +135,6 @@ class Counted:
         """Let the next calls be about some samples only (None: all)."""
         self.part = self.field if index is None else self.field.rows(index)  # type: ignore[attr-defined]
 
-    @property
-    def divisible(self) -> bool:
-        return callable(getattr(self.field, "rows", None))
-
     def __call__(self, z: Tensor, tau: Tensor) -> Tensor:
         if self.nfe >= self.max_nfe:
             reached = float(tau.min())
@@ -149,9 +145,7 @@ class Counted:
         self.nfe += 1
         value = self.part(z, tau)
         if value.shape != z.shape:
-            raise InputError(
-                f"field returned shape {tuple(value.shape)} for a state {tuple(z.shape)}; they must be equal"
-            )
+            raise InputError(f"field returned shape {tuple(value.shape)} for a state of shape {tuple(z.shape)}")
         return value.to(z.dtype)
 
 

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -40,18 +40,15 @@ class Control:
     max_nfe: int = 10_000
     adaptive: str = "batch"
 
-    @classmethod
-    def of(cls, **options: Any) -> "Control":
-        control = cls(**{name: value for name, value in options.items() if value is not None})
-        if not (math.isfinite(control.atol) and control.atol > 0):
-            raise InputError(f"atol must be a number > 0, got {control.atol}")
-        if not (math.isfinite(control.rtol) and control.rtol >= 0):
-            raise InputError(f"rtol must be a number >= 0, got {control.rtol}")
-        if control.max_nfe < 1:
-            raise InputError(f"max_nfe must be an integer >= 1, got {control.max_nfe}")
-        if control.adaptive not in ("batch", "sample"):
-            raise InputError(f"adaptive must be 'batch' or 'sample', got {control.adaptive!r}")
-        return control
+    def __post_init__(self) -> None:
+        if not 0 < self.atol < math.inf:
+            raise InputError(f"atol must be a number > 0, got {self.atol}")
+        if not 0 <= self.rtol < math.inf:
+            raise InputError(f"rtol must be a number >= 0, got {self.rtol}")
+        if self.max_nfe < 1:
+            raise InputError(f"max_nfe must be an integer >= 1, got {self.max_nfe}")
+        if self.adaptive not in ("batch", "sample"):
+            raise InputError(f"adaptive must be 'batch' or 'sample', got {self.adaptive!r}")
 
     def norm(self, x: Tensor, scale: Tensor) -> Tensor:
         """Root mean square of x / scale: one value for the batch (1,) or per sample (b,). No gradient."""
@@ -127,7 +124,7 @@ def _dopri5_piece(
     h = _initial_step(field, z, first, piece, control) if h is None else h
     none = torch.zeros_like(h, dtype=torch.int64)
     state = _State(z, first, torch.full_like(h, piece.start), h, torch.ones_like(h), none, none)
-    divisible = control.adaptive == "sample" and field.divisible
+    divisible = control.adaptive == "sample" and callable(getattr(field.field, "rows", None))
     while (active := state.tau < piece.end).any():
         index = _kept(active, rows) if divisible else None
         field.choose(index)

@@ -20,22 +20,16 @@ METHODS = (*FIXED, *MULTISTEP)
 
 def solve_fixed(field: Counted, z: Tensor, method: str, grid: list[Piece], watch: Watch | None = None) -> Solution:
     """Take the steps of `grid`; `watch` sees the state after each of them."""
-    watch = watch or _ignore
+    watch = watch or (lambda _tau, _z: None)
     if method in MULTISTEP:
         z = _adams(field, z, grid, watch, MULTISTEP[method])
     else:
         z = _runge_kutta(field, z, FIXED[method], grid, watch)
     if not torch.isfinite(z).all():
-        raise SolveError(
-            f"{method} produced non-finite values: the field is not finite, or {len(grid)} steps are too few"
-        )
+        raise SolveError(f"{method} produced non-finite values: check the field, or take more than {len(grid)} steps")
     count = torch.full((len(z),), len(grid), device=z.device)
     calls = torch.full_like(count, field.nfe)
     return Solution(z, field.nfe, len(grid), 0, method, count, torch.zeros_like(count), calls)
-
-
-def _ignore(tau: float, z: Tensor) -> None:
-    del tau, z
 
 
 def _runge_kutta(field: Counted, z: Tensor, tableau: Tableau, grid: list[Piece], watch: Watch) -> Tensor:

@@ -46,7 +46,7 @@ class SolverSettings:
     def control(self) -> Control:
         """The step-size control of dopri5."""
         options = {name: getattr(self, name) for name in ("atol", "rtol", "max_nfe", "adaptive")}
-        return Control.of(**options)
+        return Control(**{name: value for name, value in options.items() if value is not None})
 
 
 def solver_settings(method: str | SolverSettings = "dopri5", **changes: Any) -> SolverSettings:

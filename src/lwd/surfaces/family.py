@@ -6,16 +6,30 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from lwd.errors import InputError
+from lwd.errors import InputError, nearest
 from lwd.objective import FlowObjective
 from lwd.schedule.base import Schedule
-from lwd.schedule.learned import Learnable
+from lwd.schedule.learned import Bernstein, Learnable, Polynomial
 from lwd.surfaces.integral import Surfaces, fit_schedule, path_objective
 
 SHARES = (0.2, 0.7)
 """Starting points between a curve and the extreme of its family: the identity alone may miss a better curve."""
 LIMIT = 20.0
 """Beyond this |rho| a softplus or softmax share is below 1e-8 of another, and the curve no longer changes."""
+
+
+def parse_family(text: str, groups: Sequence[str]) -> Learnable:
+    """Build a family of curves at the identity: `polynomial`, `bernstein` (convex), `monotone`, each with `:DEGREE`."""
+    word, _, argument = text.partition(":")
+    families = ("polynomial", "bernstein", "monotone")
+    if word not in families:
+        raise InputError(f"there is no family {word!r}; {nearest(word, families)}")
+    if argument and not argument.isdecimal():
+        raise InputError(f"{word} takes a degree, for example {word}:8, got {text}")
+    degree = int(argument) if argument else None
+    if word == "polynomial":
+        return Polynomial(groups=groups, degree=degree)
+    return Bernstein(groups=groups, degree=degree, convex=word == "bernstein")
 
 
 def best_curve(
@@ -49,7 +63,7 @@ def fitted_to(family: Learnable, curve: Schedule, steps: int = 100) -> Learnable
     tau = torch.linspace(0, 1, 65, dtype=torch.float64)
     wanted = curve.times(tau).detach()
     return _minimise(
-        between(family, family.extreme(), 0.3), lambda one: 100 * (one.times(tau) - wanted).square().mean(), steps
+        between(family, family.extremes()[0], 0.3), lambda one: 100 * (one.times(tau) - wanted).square().mean(), steps
     )
 
 

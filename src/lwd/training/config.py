@@ -187,6 +187,8 @@ class ProbeSettings(Record):
     """Surface probe: grid points along each clock."""
     samples: Count = 384
     """Surface probe: images at each point."""
+    held_out: str = ""
+    """Surface probe: latents of other images to tabulate on (by default, training images)."""
 
 
 class SamplingSettings(SamplingDefaults):

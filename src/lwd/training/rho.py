@@ -6,8 +6,34 @@ import torch
 from torch import Tensor
 
 from lwd.errors import InputError
-from lwd.schedule.learned import Learnable, RhoAverage
+from lwd.schedule.learned import Learnable
 from lwd.surfaces.verdict import Verdict, judge
+
+
+class RhoAverage:
+    """The buffer of Algorithm 1 as a running mean: rho after step s counts if s > burn_in."""
+
+    def __init__(self, burn_in: int) -> None:
+        if burn_in < 0:
+            raise InputError(f"burn_in must be a number of steps >= 0, got {burn_in}")
+        self.burn_in = burn_in
+        self.count: Tensor | int = 0
+        self.mean: Tensor | None = None
+
+    def update(self, step: int, schedule: Learnable, weight: Tensor | int = 1) -> None:
+        """Add rho after `step` to the mean (the first step is 1). weight: 0, perhaps on a device, leaves it out."""
+        if step <= self.burn_in:
+            return
+        rho = schedule.rho.detach()
+        mean = torch.zeros_like(rho) if self.mean is None else self.mean
+        self.count = self.count + weight
+        self.mean = mean + (rho - mean) * weight / (self.count + (1 - weight))
+
+    def frozen(self, schedule: Learnable) -> Learnable:
+        """Return a frozen copy of `schedule` at the mean of rho (not the mean of the curves)."""
+        if self.mean is None or not self.count:
+            raise InputError(f"there was no step after the burn-in of {self.burn_in}; run longer or lower the burn-in")
+        return schedule.at(self.mean)
 
 
 @dataclass

@@ -18,7 +18,7 @@ FREE = {
     "run": "steps accumulate precision parallel log_every save_every save_minutes keep_last keep_every keep_at "
     "sample_every max_bad max_rollbacks timeout",
     "network": "recompute compile",
-    "probe": "steps points samples starts",
+    "probe": "steps points samples starts held_out",
 }
 """Settings that may change when a run continues: its length and how it computes (precision changes rounding)."""
 

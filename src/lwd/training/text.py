@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -30,13 +31,19 @@ def with_text_model(config: Config, init_from: str | os.PathLike[str] | None) ->
 
 def text_model(config: Config) -> TextModel:
     """The text-to-image model whose network, text encoder and autoencoder a run uses."""
-    found = read_text(config.text.model)
+    found = _read(config.text.model)
     if found.parts.family == "turbo":
         raise InputError(
             f"{config.text.model} is distilled (turbo), and training would undo that; use a base model",
             argument="text.model",
         )
     return found
+
+
+@lru_cache(maxsize=8)
+def _read(directory: str) -> TextModel:
+    """Read once: every checkpoint records the parts, also if the model is moved during a long run."""
+    return read_text(directory)
 
 
 def open_captions(data: str | os.PathLike[str], config: Config, device: torch.device | str) -> CaptionReader:
