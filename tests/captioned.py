@@ -24,7 +24,7 @@ def write_latents(root, count=12, captions=TEXTS):
     kinds = torch.randn(3, 12, 1, 1, generator=generator)
     rows = torch.arange(count) % 3
     latents = kinds[rows] + 0.1 * torch.randn(count, 12, 2, 3, generator=generator)
-    tensors = {"texture_latents": latents[:, 4:], "semantic_latents": latents[:, :4], "labels": rows}
+    tensors = {"latents": latents[:, 4:], "latents_sv": latents[:, :4], "labels": rows}
     lines = [
         write_shard(
             root / f"shard-{n}.safetensors", {name: t[6 * n : 6 * n + 6].clone() for name, t in tensors.items()}

@@ -55,10 +55,11 @@ class CaptionReader(LatentReader):
         """
         if self.encoder.cache is None:
             return
-        missing = self.encoder.missing(["", *self.texts])
+        # Divided before it is looked up: other processes are writing.
+        missing = self.encoder.missing(list(dict.fromkeys(["", *self.texts]))[rank::world])
         if missing and say is not None:
             say(f"embedding {len(missing)} captions into {self.encoder.cache}")
-        self.encoder.fill(missing[rank::world])
+        self.encoder.fill(missing)
         self.encoder.free()
 
     def gather(self, index: np.ndarray[Any, Any], flip: np.ndarray[Any, Any]) -> Batch:
