@@ -23,7 +23,7 @@ def place(tmp_path_factory):
     return root
 
 
-def command(place, out, processes=1, steps=6, *settings):
+def command(out, processes=1, steps=6, *settings):
     launcher = ["-m", "torch.distributed.run", f"--nproc-per-node={processes}", "--standalone"] if processes > 1 else []
     train = ["-m", "lwd", "train", "latents", "--init-from", "model", "--schedule", "offset:0.1", "--cpu"]
     changes = [f"--set={change}" for change in (*SETTINGS, *settings)]
@@ -35,9 +35,7 @@ def environment(place):
 
 
 def launch(place, out, *options):
-    done = subprocess.run(
-        command(place, out, *options), cwd=place, env=environment(place), capture_output=True, text=True
-    )
+    done = subprocess.run(command(out, *options), cwd=place, env=environment(place), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     return torch.tensor([line["total"] for line in read_metrics(place / out / "metrics.jsonl")])
 
@@ -58,7 +56,7 @@ def test_kills_change_no_bit(place):
     steps = 40
     launch(place, "calm", 1, steps)
     for moment in (1, 9):
-        process = subprocess.Popen(command(place, "hurt", 1, steps), cwd=place, env=environment(place))
+        process = subprocess.Popen(command("hurt", 1, steps), cwd=place, env=environment(place))
         path, deadline = place / "hurt" / "metrics.jsonl", time.monotonic() + 300
         while process.poll() is None and time.monotonic() < deadline:
             if path.exists() and len(path.read_bytes().splitlines()) >= moment:
