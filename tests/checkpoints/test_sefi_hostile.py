@@ -12,10 +12,16 @@ from messages import exit_code, says
 from sefi import NAME, settings, write_model
 
 INDEX = f"{NAME}.safetensors.index.json"
-ROWS = "\n".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 30))
-MERGED = "\n".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}" for n in range(1, 30))
-LEVELS = "\n".join(f'a{n}: "{"${a" + str(n - 1) + "}"}{"${a" + str(n - 1) + "}"}x"' for n in range(1, 17))
-WIDE = "\n".join(f"a{n}: [{', '.join(['${a' + str(n - 1) + '}'] * 9)}]" for n in range(1, 17))
+
+
+def nested(line, levels=16):
+    """Lines a1, a2, ... that each name the one before several times."""
+    return "\n".join(f"a{n}: " + line.replace("N", str(n)).replace("M", str(n - 1)) for n in range(1, levels + 1))
+
+
+NINE = ", ".join(["*aM"] * 9)
+ROWS, MERGED = nested(f"&aN [{NINE}]", 30), nested(f"&aN {{<<: [{NINE}]}}", 30)
+LEVELS, WIDE = nested('"${aM}${aM}x"'), nested("[" + ", ".join(["'${aM}'"] * 9) + "]")
 
 
 @pytest.mark.parametrize(
