@@ -17,7 +17,7 @@ def write_complete(root):
     return write_text_encoder(write_autoencoder(write_model(root)))
 
 
-def write_latents(root, count=12, captions=TEXTS):
+def write_latents(root, count=36, captions=TEXTS):
     """Latents (2 x 3) whose mean depends on the caption. The texture comes first, as `lwd encode` writes it."""
     root.mkdir(parents=True)
     generator = torch.Generator().manual_seed(0)
@@ -47,7 +47,7 @@ def settings(model="", **sections):
         "objective": {"cosine": 0.0},
         "optimizer": {"lr": 1e-3, "ema": 0.5},
         "run": {"steps": 4, "batch": 6, "log_every": 1, "save_every": 2},
-        "probe": {"steps": 4, "burn_in": 1, "points": 5, "samples": 12},
+        "probe": {"steps": 4, "burn_in": 1, "points": 5, "samples": 32},
         "text": {"model": str(model)},
     }
     for name, changes in sections.items():
