@@ -182,13 +182,15 @@ def test_commands(model, found, tmp_path, monkeypatch, capsys):
     )  # fmt: skip
     draw = ["sample", "--model", "run", "--prompt", "a red apple", "--size", "32", "--device", "cpu"]
     assert main([*draw, "--out", "pictures"]) == 0
-    assert Image.open("pictures/images/000000.png").size == (32, 32)
+    with Image.open("pictures/images/000000.png") as picture:
+        written = picture.convert("RGB")
+    assert written.size == (32, 32)
     manifest = json.loads((tmp_path / "pictures" / "manifest.json").read_text())
     assert manifest["solver"] == {"method": "sefi", "steps": 6, "shift": 0.3}
     pipe = lwd.LWDPipeline.from_pretrained("run")
     assert isinstance(pipe, TextPipeline)
     drawn = pipe("a red apple", size=32).images[0]
-    assert drawn.tobytes() == Image.open("pictures/images/000000.png").convert("RGB").tobytes()
+    assert drawn.tobytes() == written.tobytes()
 
 
 def test_a_surface_probe_on_captions(model, found, tmp_path, monkeypatch):
