@@ -79,8 +79,8 @@ class Prompts:
         return Prompts(self.embeddings[rows], self.positions)
 
     def to(self, device: torch.device | str) -> "Prompts":
-        where = {"device": device, "non_blocking": self.embeddings.is_pinned()}
-        return Prompts(self.embeddings.to(**where), self.positions.to(device))
+        embeddings = self.embeddings.to(device, non_blocking=self.embeddings.is_pinned())
+        return Prompts(embeddings, self.positions.to(device))
 
     def where(self, keep: Tensor, other: "Prompts") -> "Prompts":
         """These prompts where `keep` (b,) is true, and those of `other` elsewhere; both have the same length."""
