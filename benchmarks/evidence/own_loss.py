@@ -54,15 +54,15 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="print the results")
     a = parser.parse_args()
     if not a.table:
-        write_json(FILE, {"study": "fashion-own-loss", "images": IMAGES, "draws": DRAWS, "rows": measure(a)})
+        measure(a)
     print("| schedule | seed | own network | any-schedule network | excess ± error |\n| --- | --- | --- | --- | --- |")
     for row in json.loads(FILE.read_text())["rows"]:
         excess = f"{row['any'] - row['own']:.4f} ± {row['error']:.4f}"
         print(f"| {row['arm']} | {row['seed']} | {row['own']:.4f} | {row['any']:.4f} | {excess} |")
 
 
-def measure(a: argparse.Namespace) -> list[dict[str, float | str | int]]:
-    """One row for each trained network; what was measured before is kept."""
+def measure(a: argparse.Namespace) -> None:
+    """Write one row for each trained network; what was measured before is kept."""
     rows = json.loads(FILE.read_text())["rows"] if FILE.is_file() else []
     done = {(row["arm"], row["seed"]) for row in rows}
     free = load(locate(a.runs / "predictors" / "seed0" / "probe"))
@@ -82,8 +82,8 @@ def measure(a: argparse.Namespace) -> list[dict[str, float | str | int]]:
             other = losses(free.velocity, schedule, batch.latents, batch.labels, objective)
             row = {"arm": arm, "seed": seed, "own": float(mine.mean()), "any": float(other.mean())}
             rows.append(row | {"error": float((other - mine).std() / math.sqrt(len(mine)))})
+            write_json(FILE, {"study": "fashion-own-loss", "images": IMAGES, "draws": DRAWS, "rows": rows})
             print(rows[-1], flush=True)
-    return rows
 
 
 if __name__ == "__main__":

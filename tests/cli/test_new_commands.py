@@ -6,6 +6,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -210,9 +212,11 @@ def test_sigint_saves_a_probe_from_several_starts():
     """Oracle: exit code 3, and the schedule of an undisturbed run."""
     words = [sys.executable, "-m", "lwd", *PROBE.split(), "--starts", "0,0.3", "--set", "probe.steps=400"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, text=True)
-    while not list(Path("out").glob("start-0/checkpoints/*")) and process.poll() is None:
-        pass
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a background job starts with it ignored
+    process = subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, text=True, preexec_fn=heard)
+    journal = Path("out/start-0/metrics.jsonl")
+    while not (journal.exists() and journal.stat().st_size) and process.poll() is None:
+        time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate()
     assert (process.returncode, said.count("lwd: ")) == (3, 1)

@@ -209,7 +209,8 @@ def test_other_samplers_by_command(model, tmp_path, options):
     """Oracle: a picture of the size asked for."""
     command = ["sample", "--model", str(model), "--prompt", "a red apple", "--size", "32", "--device", "cpu"]
     assert main([*command, *options.split(), "--out", str(tmp_path / "out")]) == 0
-    assert Image.open(tmp_path / "out" / "images" / "000000.png").size == (32, 32)
+    with Image.open(tmp_path / "out" / "images" / "000000.png") as picture:
+        assert picture.size == (32, 32)
 
 
 @pytest.mark.parametrize(

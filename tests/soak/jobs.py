@@ -20,7 +20,7 @@ from stand_ins import Shop, stand_in
 NETWORK = shlex.join(["--cpu", *(word for change in CHANGES for word in ("--set", change))])
 SHORT = f"--steps 8 --set run.save_every=2 --set probe.burn_in=1 --preset cifar-small {NETWORK}"
 SEMVAE = "--kind semvae --steps 6 --limit 16 --width 32 --heads 2 --size 32 --held-out 6 --batch 6"
-VOLATILE = ("steps per second", "seconds", "time", "eta")
+VOLATILE = ("steps per second", "seconds", "time", "eta", "data wait", "peak memory", "MFU")
 SKIPPED = (".lock", "tensorboard", "report.html", "curves.png", "probe.png")
 """Not compared: locks, event files with times, pictures and pages that show times."""
 DEBRIS = re.compile(r"(^|/)\.[^/]+\.[0-9a-f]{12}(/|$)")

@@ -151,6 +151,10 @@ def load(
     if not directory.is_dir():
         hint = "; to read a .pt file, use lwd convert" if directory.is_file() else ""
         raise InputError(f"{directory} is not a checkpoint directory{hint}")
+    from lwd.checkpoints.text import is_text, load_text  # a subclass
+
+    if is_text(directory):
+        return load_text(directory, device, dtype)
     record = ModelFile.read(directory / "config.json")
     config = network_config(record, directory / "config.json")
     device = choose_device(device)

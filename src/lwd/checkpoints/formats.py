@@ -66,15 +66,36 @@ class SamplingFile(FileRecord):
     what: ClassVar[str] = "recommended solvers"
 
 
+class TextParts(Record):
+    """What a text-to-image model has besides its network."""
+
+    encoder: str = ""
+    """Directory of the text encoder; empty if there is none."""
+    layers: tuple[int, ...] = (9, 18, 27)
+    """Hidden states of the text encoder that are concatenated."""
+    length: int = 512
+    """Tokens of a prompt."""
+    autoencoder: str = ""
+    """Directory of the texture autoencoder; empty if there is none."""
+    autoencoder_kind: str = "flux2"
+    """Kind of the autoencoder."""
+    family: Literal["base", "rl", "turbo"] = "base"
+    """Family of SeFi-Image; turbo models are distilled."""
+    size: tuple[int, int] = (1024, 1024)
+    """Height and width of its pictures."""
+
+
 class ModelFile(FileRecord):
     """config.json of a model directory."""
 
     format: Literal["lwd.model"] = "lwd.model"
     version: Literal[1] = 1
-    architecture: Literal["lightningdit"] = "lightningdit"
-    """The network's class."""
+    architecture: Literal["lightningdit", "sefi"] = "lightningdit"
+    """The network's class; sefi: a text-to-image model."""
     network: dict[str, Any]
-    """Every field of `LightningDiTConfig`; `layout` holds channels by group, in order."""
+    """Every field of `LightningDiTConfig` or `SeFiConfig`; `layout` holds channels by group, in order."""
+    text: TextParts | None = None
+    """Text encoder and autoencoder of a text-to-image model."""
     sampling: SamplingDefaults | None = None
     """How to sample it."""
     provenance: dict[str, Any] = Field(default_factory=dict)

@@ -6,7 +6,7 @@ scheduler/scheduler_config.json    vae/ (the Flux 2 autoencoder)    text_encoder
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,14 @@ import torch
 from torch import Tensor
 
 from lwd.checkpoints.directory import Checkpoint
-from lwd.checkpoints.formats import SamplingDefaults
-from lwd.checkpoints.sefi_config import CUSTOM, SeFiFile, find_config, read_config
+from lwd.checkpoints.formats import SamplingDefaults, TextParts
+from lwd.checkpoints.sefi_config import CUSTOM, Family, SeFiFile, find_config, read_config
 from lwd.compute.devices import choose_device
 from lwd.errors import InputError
 from lwd.groups import Layout
 from lwd.io.files import read_json
 from lwd.io.tensors import Stored, find_weights
+from lwd.latents.statistics import Statistics
 from lwd.models.sefi import SeFiConfig, SeFiNetwork, scale_settings
 from lwd.representations.text import TextSettings
 from lwd.schedule.base import Schedule
@@ -51,8 +52,8 @@ class TextCheckpoint(Checkpoint):
     autoencoder: Path | None = None
     """The directory of its texture autoencoder."""
     autoencoder_kind: str = "flux2"
-    band: tuple[float, float] = (0.1, 0.1)
-    """Offsets that it was trained with."""
+    band: tuple[float, float] | None = (0.1, 0.1)
+    """Offsets that it was trained with; None if it was trained under a curve."""
     family: str = "base"
     size: tuple[int, int] = (1024, 1024)
     """Height and width of its pictures."""
@@ -71,8 +72,10 @@ class TextCheckpoint(Checkpoint):
 
     def under(self, schedule: Schedule, anyway: bool = False) -> Checkpoint:
         """Return the same network under another schedule; outside its band only if `anyway`."""
+        if self.band is None or anyway or self.any_schedule:
+            return Checkpoint.under(self, schedule, anyway)
         (low, high), offset = self.band, offset_of(schedule)
-        if anyway or schedule == self.schedule or (offset is not None and low <= offset <= high):
+        if schedule == self.schedule or (offset is not None and low <= offset <= high):
             return Checkpoint.under(self, schedule, anyway=True)
         raise InputError(
             f"the model was trained with offsets from {low:g} to {high:g}, and has not seen other local times; "
@@ -90,6 +93,49 @@ class TextCheckpoint(Checkpoint):
     def __repr__(self) -> str:
         count = sum(weight.numel() for weight in self.velocity.parameters())
         return f"TextCheckpoint({count / 1e9:.2g}B parameters, {self.layout}, {self.schedule!r})"
+
+
+@dataclass(frozen=True)
+class TextModel:
+    """A text-to-image model before its weights are read."""
+
+    network: SeFiConfig
+    schedule: Schedule
+    weights: Path
+    """Directory of the weights."""
+    stored: Mapping[str, Stored]
+    sampling: SamplingDefaults
+    parts: TextParts
+    band: tuple[float, float] | None
+    statistics: Statistics | None = None
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def text(self) -> TextSettings | None:
+        """Its text encoder."""
+        p = self.parts
+        return TextSettings(Path(p.encoder), p.layers, p.length) if p.encoder else None
+
+    def load(self, device: torch.device | str | None = "cpu", dtype: torch.dtype | None = None) -> TextCheckpoint:
+        """Read the weights; memory holds one copy of them. dtype: see `load_sefi`."""
+        where, p = choose_device(device), self.parts
+        with torch.device("meta"):
+            network = SeFiNetwork(self.network)
+        kind = dtype or (torch.float32 if where.type == "cpu" else torch.bfloat16)
+        load_weights(network, self.stored, self.weights, where, kind)
+        return TextCheckpoint(
+            network.requires_grad_(False).eval(),
+            self.schedule,
+            self.statistics,
+            provenance=self.provenance,
+            sampling=self.sampling,
+            text=self.text,
+            autoencoder=Path(p.autoencoder) if p.autoencoder else None,
+            autoencoder_kind=p.autoencoder_kind,
+            band=self.band,
+            family=p.family,
+            size=p.size,
+        )
 
 
 def is_sefi(directory: str | os.PathLike[str]) -> bool:
@@ -124,39 +170,55 @@ def load_sefi(
 
     dtype: bfloat16 on a GPU and float32 on a CPU, unless given. name: the hub id, if it was downloaded.
     """
+    return read_sefi(directory, name).load(device, dtype)
+
+
+def read_sefi(directory: str | os.PathLike[str], name: str = "") -> TextModel:
+    """Read everything but the weights of a model."""
     root = Path(directory)
+    if not root.is_dir():
+        raise InputError(f"{root} is not a directory")
     path = find_config(root)
     if path is None:
         raise InputError(f"{root} is not a SeFi-Image model: it has no sefi_config.yaml")
-    config, where = read_config(path), choose_device(device)
+    config = read_config(path)
     check_scheduler(_asset(root, config.model.assets.scheduler_path, "scheduler") / "scheduler_config.json")
     stored = find_weights(root / "transformer", WEIGHTS)
     vae = _asset(root, config.model.texture_vae.base_path, "vae")
     try:
         architecture = _architecture(config, root, vae, stored)
         with torch.device("meta"):
-            network = SeFiNetwork(architecture)
+            SeFiNetwork(architecture)  # so that an error names the configuration
         family = config.family(name or "/".join(root.resolve().parts[-3:]))
     except InputError as error:
         raise InputError(f"{path}: {error}", error.argument) from error
-    kind = dtype or (torch.float32 if where.type == "cpu" else torch.bfloat16)
-    load_weights(network, stored, root / "transformer", where, kind)
-    sampling = SamplingDefaults(
-        solver=SOLVER,
-        steps=config.steps(family),
-        shift=config.shift(family),
-        guide="null" if config.guidance(family) != 1 else "",
-        scale=config.guidance(family),
-    )
-    return TextCheckpoint(
-        network.requires_grad_(False).eval(),
+    guidance, offsets = config.guidance(family), config.training.sefi
+    return TextModel(
+        architecture,
         schedule_of(config.offset),
+        root / "transformer",
+        stored,
+        SamplingDefaults(
+            solver=SOLVER,
+            steps=config.steps(family),
+            shift=config.shift(family),
+            guide="null" if guidance != 1 else "",
+            scale=guidance,
+        ),
+        _parts(config, root, vae, family),
+        (offsets.delta_t_min, offsets.delta_t_max),
         provenance={"source": name or root.name, "family": family},
-        sampling=sampling,
-        text=_text(config, root),
-        autoencoder=vae if (vae / "config.json").is_file() else None,
+    )
+
+
+def _parts(config: SeFiFile, root: Path, vae: Path, family: Family) -> TextParts:
+    text = config.model.text_encoder
+    return TextParts(
+        encoder=str(_text_folder(config, root)),
+        layers=text.hidden_layers,
+        length=text.max_length,
+        autoencoder=str(vae) if (vae / "config.json").is_file() else "",
         autoencoder_kind=config.model.texture_vae.name,
-        band=(config.training.sefi.delta_t_min, config.training.sefi.delta_t_max),
         family=family,
         size=config.size,
     )
@@ -203,13 +265,12 @@ def _asset(root: Path, base: str, folder: str) -> Path:
     return next((one for one in candidates if any((one / file).is_file() for file in files)), root / folder)
 
 
-def _text(config: SeFiFile, root: Path) -> TextSettings:
+def _text_folder(config: SeFiFile, root: Path) -> Path:
     text = config.model.text_encoder
     folder = QWEN.get(text.model_name.strip().lower(), text.model_name)
     bases = [root / text.weights_root, root / "text_encoder", root]
     places = [place for base in bases for place in (base / folder, base)]
-    found = next((place for place in places if (place / "config.json").is_file()), places[0])
-    return TextSettings(found, text.hidden_layers, text.max_length)
+    return next((place for place in places if (place / "config.json").is_file()), places[0])
 
 
 def check_scheduler(path: Path) -> None:

@@ -9,11 +9,14 @@ import yaml
 from pydantic import ConfigDict, Field
 
 from lwd.errors import InputError, nearest
+from lwd.io.files import check_file
 from lwd.io.records import Record
 from lwd.models.sefi import SCALES
 
 NAMES = ("sefi_config.yaml", "config.yaml")
 CUSTOM = "custom"
+MAX_BYTES, MAX_ALIASES, MAX_VALUES, MAX_TEXT = 2**20, 16, 100_000, 4096
+"""What a configuration may hold: references can stand for more than memory holds."""
 REFERENCE = re.compile(r"\$\{([\w.-]+)\}")
 Family = Literal["base", "rl", "turbo"]
 FAMILIES: dict[str, Family] = {
@@ -147,18 +150,35 @@ def find_config(root: Path) -> Path | None:
     return next((root / name for name in NAMES if (root / name).is_file()), None)
 
 
+class _Loader(yaml.SafeLoader):
+    """With few aliases: a page of them can stand for more values than memory holds."""
+
+    aliases = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            self.aliases += 1
+            if self.aliases > MAX_ALIASES:
+                raise yaml.YAMLError(f"it has more than {MAX_ALIASES} aliases (*name)")
+        return super().compose_node(parent, index)
+
+
 def read_config(path: Path) -> SeFiFile:
     """Read and check the file; errors name it."""
+    if check_file(path) > MAX_BYTES:
+        raise InputError(f"{path} is too large for a configuration (more than {MAX_BYTES} bytes)")
     try:
-        value = yaml.safe_load(path.read_text("utf-8"))
+        value = yaml.load(path.read_text("utf-8"), _Loader)
+        plain = _References(value).plain(value)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from error
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        # Impossible dates and numbers raise errors of Python's own.
         reason = " ".join(str(error).split())[:120]
         raise InputError(f"{path} is not valid YAML ({reason})") from error
     if not isinstance(value, Mapping):
         raise InputError(f"{path} is not a SeFi-Image configuration: it has no sections")
-    config = SeFiFile.parse(_plain(value, value), str(path))
+    config = SeFiFile.parse(plain, str(path))
     low, high = config.training.sefi.delta_t_min, config.training.sefi.delta_t_max
     if low > high:
         raise InputError(f"{path}: training.sefi.delta_t_min ({low}) must not exceed delta_t_max ({high})")
@@ -169,22 +189,39 @@ def read_config(path: Path) -> SeFiFile:
     return config
 
 
-def _plain(value: Any, root: Mapping[str, Any], depth: int = 0) -> Any:
-    """Leave out empty values, and replace OmegaConf's references to other keys, ${section.key}, by their values."""
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v, root, depth) for k, v in value.items() if v is not None}
-    if isinstance(value, list):
-        return [_plain(one, root, depth) for one in value]
-    if not isinstance(value, str) or "${" not in value or depth > 16:
-        return value
-    single = REFERENCE.fullmatch(value)
-    if single:
-        found = _lookup(root, single[1])
-        return value if found is None else _plain(found, root, depth + 1)
-    return REFERENCE.sub(lambda match: str(_plain(_lookup(root, match[1]) or match[0], root, depth + 1)), value)
+class _References:
+    """Replaces OmegaConf's references to other keys, ${section.key}, by their values; nothing is evaluated."""
 
+    def __init__(self, root: Any) -> None:
+        self.root, self.count = root, 0
 
-def _lookup(root: Any, key: str) -> Any:
-    for part in key.split("."):
-        root = root.get(part) if isinstance(root, Mapping) else None
-    return root
+    def plain(self, value: Any, depth: int = 0) -> Any:
+        """Return a value without references and empty values."""
+        self.count += 1
+        if self.count > MAX_VALUES:
+            raise ValueError(f"it has more than {MAX_VALUES} values, with its references")
+        if isinstance(value, Mapping):
+            return {str(k): self.plain(v, depth) for k, v in value.items() if v is not None}
+        if isinstance(value, list):
+            return [self.plain(one, depth) for one in value]
+        if not isinstance(value, str) or "${" not in value or depth > 16:
+            return value
+        single = REFERENCE.fullmatch(value)
+        if single:
+            found = self._lookup(single[1])
+            return value if found is None else self.plain(found, depth + 1)
+        text = REFERENCE.sub(lambda match: self._text(match, depth + 1), value)
+        if len(text) > MAX_TEXT:
+            raise ValueError(f"a text with its references is longer than {MAX_TEXT}")
+        return text
+
+    def _text(self, match: re.Match[str], depth: int) -> str:
+        found = self._lookup(match[1])
+        # Sections stay as they are in texts.
+        return match[0] if found is None or isinstance(found, Mapping | list) else str(self.plain(found, depth))
+
+    def _lookup(self, key: str) -> Any:
+        found = self.root
+        for part in key.split("."):
+            found = found.get(part) if isinstance(found, Mapping) else None
+        return found

@@ -49,6 +49,7 @@ def add_parser(commands: Any) -> None:
     add("--held-out", metavar="LATENTS", help="latents of other images for the surfaces (surface only)")
     add("--kinetic", type=float, metavar="LAMBDA", help="weight of the kinetic energy (joint only)")
     add("--starts", metavar="S1,S2,...", help="several starts, e.g. 0,0.3,0.9; keeps the lowest (joint only)")
+    add("--init-from", metavar="DIR", help="initial weights (a checkpoint, or a text-to-image model)")
     sweep.add_argument("--kinetic", required=True, metavar="L1,L2,...", help="the lambdas to probe")
     probe.set_defaults(run=run_probe)
     sweep.set_defaults(run=run_sweep)
@@ -72,9 +73,12 @@ def run_probe(arguments: argparse.Namespace) -> int:
         arguments.starts = parse_numbers(arguments.starts, "starts")
     config, data, devices = prepared(arguments, SHORTS)
     if config.probe.starts:
+        if arguments.init_from is not None:
+            raise InputError("--init-from has no effect with --starts; use --start")
         return _run_starts(arguments, config, data, devices)
     with Progress(config.probe.steps, devices.main, "probing") as progress:
-        found = probe(config, data, arguments.out, RunOptions(devices, on_step=progress, wandb=arguments.wandb))
+        options = RunOptions(devices, on_step=progress, wandb=arguments.wandb)
+        found = probe(config, data, arguments.out, options, init_from=arguments.init_from)
     if found.schedule is None or found.history is None:
         return interrupted(found.outcome.step, devices.main)
     if devices.main:
@@ -126,7 +130,7 @@ def _run_surface(arguments: argparse.Namespace) -> int:
     with Progress(config.probe.steps, devices.main, "probing") as progress:
         counted = shown.bar(-(-total // devices.world), "tabulating", shown=devices.main)
         options = RunOptions(devices, on_step=progress, on_table=counted.update, wandb=arguments.wandb)
-        outcome, table = surface_probe(config, data, arguments.out, options)
+        outcome, table = surface_probe(config, data, arguments.out, options, arguments.init_from)
         counted.close()
     if table is None:
         return interrupted(outcome.step, devices.main)

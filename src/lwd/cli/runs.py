@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from pathlib import Path
 from typing import Any
 
 from lwd.errors import InputError
@@ -36,6 +37,7 @@ def add_run_options(parser: Any) -> None:
     add("--steps", type=int, metavar="N", help="number of steps (run.steps; probe.steps for a probe)")
     add("--seed", type=int, metavar="N", help="random seed (run.seed)")
     add("--groups", metavar="A,B", help="groups to read, in channel order (default: all)")
+    add("--text-model", metavar="DIR", help="train on captions: the network and text encoder of this model")
     add("--cpu", action="store_true", help="do not use a GPU")
     add("--wandb", action="store_true", help="also log to Weights & Biases")
 
@@ -47,7 +49,7 @@ def prepared(arguments: argparse.Namespace, shorts: dict[str, str], weak: bool =
     from lwd.training.train import open_data
 
     preset = weak_partner(arguments.preset) if weak else arguments.preset
-    changes = list(arguments.set)
+    changes, shorts = list(arguments.set), {"text_model": "text.model", **shorts}
     for name, key in shorts.items():
         value = getattr(arguments, name, None)
         if value is not None:
@@ -58,9 +60,28 @@ def prepared(arguments: argparse.Namespace, shorts: dict[str, str], weak: bool =
         # Name the option that was typed, not the setting behind it.
         typed = {key: name for name, key in shorts.items() if getattr(arguments, name, None) is not None}
         raise InputError(str(error), argument=typed.get(error.argument, error.argument)) from error
+    config = _with_text(config, arguments)
     groups = arguments.groups.split(",") if arguments.groups else None
     devices = Devices(config.run.precision, config.run.parallel, arguments.cpu, config.run.timeout)
     return config, open_data(arguments.data, config, groups, devices.device), devices
+
+
+def _with_text(config: Any, arguments: argparse.Namespace) -> Any:
+    """Take the text-to-image model of the initial weights, if they belong to one; download what is on the hub."""
+    from lwd.training.config import with_changes
+    from lwd.training.text import with_text_model
+
+    if getattr(arguments, "init_from", None) is not None:
+        arguments.init_from = _local(arguments.init_from)
+        config = with_text_model(config, arguments.init_from)
+    return with_changes(config, text={"model": _local(config.text.model)}) if config.text.model else config
+
+
+def _local(name: str) -> str:
+    """A directory, or a model by name, as it is; a hub id (owner/name) as the directory of its download."""
+    from lwd.sampling.pipeline import resolve
+
+    return name if Path(name).exists() or Path(name).parent.is_dir() else str(resolve(name))
 
 
 def interrupted(step: int | None, main: bool) -> int:
@@ -100,8 +121,6 @@ class Progress:
 
 
 def run_show(arguments: argparse.Namespace) -> int:
-    from pathlib import Path
-
     from lwd.report.plots import save_figure
     from lwd.report.runs import describe_run, plot_run
 

@@ -1,7 +1,7 @@
 """`lwd train`."""
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ def add_parser(commands: Any) -> None:
     text = "compute alignment features (REPA) while training, from the images that were encoded"
     add("--align-images", metavar="SOURCE", help=text)
     add("--align", metavar="ENCODER", help="encoder of these features (alignment.encoder)")
-    add("--init-from", metavar="DIR", help="initial weights (a surface probe or a checkpoint)")
+    add("--init-from", metavar="DIR", help="initial weights (a probe, a checkpoint, or a text-to-image model)")
     add("--weak", action="store_true", help="train the weak model of the preset, for AutoGuidance")
     add("--decoder", metavar="DIR", help="texture autoencoder for sample grids (run.sample_every)")
     parser.set_defaults(run=run)
@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     from lwd.training.train import train
 
     config, data, devices = prepared(arguments, SHORTS, arguments.weak)
-    draw = _sample_grids(arguments, config.run.sample_every, devices.device)
+    draw = _sample_grids(arguments, config.run.sample_every, devices.device, getattr(data, "texts", ()))
     with Progress(config.run.steps, devices.main, "training") as progress:
         options = RunOptions(devices, on_step=progress, after_save=draw, wandb=arguments.wandb)
         outcome = train(config, data, arguments.out, options, arguments.init_from)
@@ -48,8 +48,13 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _sample_grids(arguments: argparse.Namespace, every: int, device: Any) -> Callable[[Path, int], None] | None:
-    """Return a callback that draws a grid of samples every run.sample_every steps, with the averaged weights."""
+def _sample_grids(
+    arguments: argparse.Namespace, every: int, device: Any, texts: Sequence[str]
+) -> Callable[[Path, int], None] | None:
+    """Return a callback that draws a grid of samples every run.sample_every steps, with the averaged weights.
+
+    texts: captions, of which the first few are drawn.
+    """
     from lwd.representations.texture import TextureAutoencoder
 
     decoder = TextureAutoencoder.load(arguments.decoder).to(device) if arguments.decoder else None
@@ -59,13 +64,14 @@ def _sample_grids(arguments: argparse.Namespace, every: int, device: Any) -> Cal
         return None
 
     def draw(checkpoint: Path, step: int) -> None:
-        from lwd.checkpoints.directory import load
         from lwd.report.sheets import sample_sheet, save_sheet
         from lwd.sampling.pipeline import LWDPipeline
 
         if step and step % every == 0:
-            pipe = LWDPipeline(load(checkpoint, device), decoder)
-            sheet = sample_sheet(pipe, count=min(10, pipe.checkpoint.config.classes))
+            pipe = LWDPipeline.from_pretrained(checkpoint, device)
+            pipe = pipe.with_decoder(decoder) if decoder is not None else pipe
+            shown = list(dict.fromkeys(texts))[:4] or range(min(10, pipe.checkpoint.config.classes))
+            sheet = sample_sheet(pipe, shown)
             save_sheet(sheet, Path(arguments.out) / "samples" / f"{step:08}.png")
 
     return draw

@@ -62,5 +62,19 @@ def without(null: Any, condition: Any) -> Any:
     return null if len(null) == len(condition) else _row(null, len(condition))
 
 
+def moved(condition: Any, device: torch.device | str) -> Any:
+    """Return a condition on a device; labels are copied from pinned memory without waiting."""
+    return condition.to(device, non_blocking=True) if isinstance(condition, Tensor) else condition.to(device)
+
+
+def dropped(condition: Any, rows: Tensor, null: Any) -> Any:
+    """Replace the rows of a condition where `rows` (b,) is true by "nothing in particular", as `without` returns it.
+
+    A condition that is not a tensor needs a method `where(keep, other)`, as `lwd.Prompts` has.
+    """
+    other = without(null, condition)
+    return torch.where(rows, other, condition) if isinstance(condition, Tensor) else condition.where(~rows, other)
+
+
 def _row(condition: Any, count: int) -> Any:
     return condition[torch.zeros(count, dtype=torch.int64)]

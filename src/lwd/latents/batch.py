@@ -2,25 +2,31 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from lwd.compute.conditions import moved
+
 
 @dataclass(frozen=True)
 class Batch:
-    """Normalised latents (b, c, h, w) float32, labels (b,), image numbers (b,), and alignment targets."""
+    """Normalised latents (b, c, h, w) float32, labels (b,), image numbers (b,), and alignment targets.
+
+    Instead of labels there may be another condition with b rows, such as `lwd.Prompts`.
+    """
 
     latents: Tensor
-    labels: Tensor
+    labels: Any
     index: Tensor
     features: Tensor | None = None
 
     def to(self, device: torch.device | str) -> "Batch":
         """The batch on a device; copies from pinned memory do not wait."""
-        latents, labels = (x.to(device, non_blocking=True) for x in (self.latents, self.labels))
+        latents = self.latents.to(device, non_blocking=True)
         features = None if self.features is None else self.features.to(device, non_blocking=True)
-        return Batch(latents, labels, self.index, features)
+        return Batch(latents, moved(self.labels, device), self.index, features)
 
 
 @dataclass(frozen=True)
@@ -28,7 +34,7 @@ class StoredBatch:
     """A batch as it is stored: latents (b, c, h, w) of each group and features in their own dtype."""
 
     parts: Sequence[Tensor]
-    labels: Tensor
+    labels: Any
     index: Tensor
     features: Tensor | None
     scale: "Scale"
@@ -38,8 +44,7 @@ class StoredBatch:
         latents = torch.cat([part.to(device, non_blocking=True).float() for part in self.parts], dim=1)
         factor, shift = self.scale.on(torch.device(device))
         features = None if self.features is None else self.features.to(device, non_blocking=True).float()
-        labels = self.labels.to(device, non_blocking=True)
-        return Batch(latents.mul_(factor).add_(shift), labels, self.index, features)
+        return Batch(latents.mul_(factor).add_(shift), moved(self.labels, device), self.index, features)
 
 
 class Scale:

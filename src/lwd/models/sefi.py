@@ -13,9 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import silu
+from torch.utils.checkpoint import checkpoint
 
 from lwd.errors import InputError, import_extra
-from lwd.groups import Layout
+from lwd.groups import Group, Layout
 
 SCALES = {  # heads of width 128, blocks with two streams, blocks with one stream, width of the prompt embeddings
     "0p5b": (12, 3, 10, 6144),
@@ -78,7 +79,18 @@ class Prompts:
         return Prompts(self.embeddings[rows], self.positions)
 
     def to(self, device: torch.device | str) -> "Prompts":
-        return Prompts(self.embeddings.to(device), self.positions.to(device))
+        embeddings = self.embeddings.to(device, non_blocking=self.embeddings.is_pinned())
+        return Prompts(embeddings, self.positions.to(device))
+
+    def where(self, keep: Tensor, other: "Prompts") -> "Prompts":
+        """These prompts where `keep` (b,) is true, and those of `other` elsewhere; both have the same length."""
+        if other.embeddings.shape[1:] != self.embeddings.shape[1:]:
+            raise InputError(
+                f"prompts of {tuple(self.embeddings.shape[1:])} and {tuple(other.embeddings.shape[1:])} do not fit"
+            )
+        return Prompts(
+            torch.where(keep[:, None, None], self.embeddings, other.to(keep.device).embeddings), self.positions
+        )
 
 
 @dataclass(frozen=True)
@@ -99,6 +111,21 @@ class SeFiConfig:
     def text_width(self) -> int:
         """Width of the prompt embeddings."""
         return int(self.backbone["joint_attention_dim"])
+
+    def to_dict(self) -> dict[str, Any]:
+        groups = {group.name: group.channels for group in self.layout}
+        return {"layout": groups, "backbone": dict(self.backbone), "grid": list(self.grid)}
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> "SeFiConfig":
+        groups, backbone, grid = (value.get(key) for key in ("layout", "backbone", "grid"))
+        if not isinstance(groups, Mapping) or not isinstance(backbone, Mapping):
+            raise InputError("the configuration of SeFi-Image's network needs layout and backbone, both objects")
+        if type(backbone.get("joint_attention_dim")) is not int:
+            raise InputError("backbone has no joint_attention_dim (the width of prompt embeddings)")
+        if not isinstance(grid, list) or len(grid) != 2 or not all(type(n) is int and n > 0 for n in grid):
+            raise InputError(f"grid must be two integers, got {grid!r}")
+        return cls(Layout(tuple(Group(name, count) for name, count in groups.items())), backbone, (grid[0], grid[1]))
 
 
 class NoiseLevels(nn.Module):
@@ -131,14 +158,29 @@ class _Embedder(nn.Module):
 
 
 class SeFiNetwork(nn.Module):
-    """Flux 2 with two clocks as a `Velocity` of (semantic, texture); conditions are `Prompts`. Any grid and length."""
+    """Flux 2 with two clocks as a `Velocity` of (semantic, texture); conditions are `Prompts`. Any grid and length.
 
-    def __init__(self, config: SeFiConfig) -> None:
+    recompute: compute blocks again in the backward pass, to save memory. compile: compile the blocks.
+    """
+
+    def __init__(self, config: SeFiConfig, recompute: bool = False, compile: bool = False) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.recompute = config, recompute
         self.backbone = _flux2(config)
         width, frequencies = int(self.backbone.inner_dim), config.backbone.get("timestep_guidance_channels")
         self.dual_time_embed = NoiseLevels(int(frequencies or FREQUENCIES), width)
+        for block in self.blocks if compile else ():
+            block.compile()
+
+    @property
+    def blocks(self) -> list[nn.Module]:
+        """All blocks; data-parallel training shards the network by them."""
+        return [*self.backbone.transformer_blocks, *self.backbone.single_transformer_blocks]
+
+    def _block(self, block: nn.Module, *inputs: Any) -> Any:
+        if self.recompute and torch.is_grad_enabled():
+            return checkpoint(block, *inputs, use_reentrant=False)
+        return block(*inputs)
 
     @property
     def layout(self) -> Layout:
@@ -165,10 +207,10 @@ class SeFiNetwork(nn.Module):
         of_image, of_text = flux.double_stream_modulation_img(levels), flux.double_stream_modulation_txt(levels)
         of_both, count = flux.single_stream_modulation(levels), text.shape[1]
         for block in flux.transformer_blocks:
-            text, image = block(image, text, of_image, of_text, image_rotary_emb=rotary)
+            text, image = self._block(block, image, text, of_image, of_text, rotary)
         both = torch.cat([text, image], 1)
         for block in flux.single_transformer_blocks:
-            both = block(both, None, of_both, image_rotary_emb=rotary)
+            both = self._block(block, both, None, of_both, rotary)
         return flux.proj_out(flux.norm_out(both[:, count:], levels))
 
     @property

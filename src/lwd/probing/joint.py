@@ -17,7 +17,8 @@ from lwd.surfaces.verdict import Verdict
 from lwd.training.config import Config, load_config, with_changes
 from lwd.training.rho import RhoProbe
 from lwd.training.task import RunOptions, Task, prepare
-from lwd.training.train import Data, build_network, open_data, versions
+from lwd.training.text import with_text_model
+from lwd.training.train import Data, build_network, open_data, started, versions
 from lwd.training.trainer import Outcome, Trainer
 
 SCHEDULE = "schedule.json"
@@ -40,10 +41,12 @@ def probe(
     out: str | os.PathLike[str],
     options: RunOptions | None = None,
     schedule: Learnable | None = None,
+    init_from: str | os.PathLike[str] | None = None,
 ) -> Probed:
     """Learn a schedule together with a temporary denoiser; writes schedule.json and trace.json. Run again to continue.
 
     schedule: the initial schedule, of any family; by default the configured Polynomial.
+    init_from: a checkpoint with the denoiser's initial weights.
 
     Example:
         >>> latents, labels = torch.randn(64, 6, 4, 4), torch.arange(64) % 2
@@ -53,7 +56,7 @@ def probe(
         >>> found.schedule == lwd.load_schedule("runs/probe/schedule.json")
         True
     """
-    config = load_config(config) if isinstance(config, str) else config
+    config = with_text_model(load_config(config) if isinstance(config, str) else config, init_from)
     options, devices = prepare(options, config)
     p, o = config.probe, config.objective
     if p.burn_in >= p.steps:
@@ -62,14 +65,14 @@ def probe(
             argument="probe.burn_in",
         )
     config = probe_config(config)
-    data = open_data(data, config)
+    data = open_data(data, config, device=devices.device)
     schedule = schedule or starting_schedule(data.layout.names, p.degree, p.start)
     schedule = schedule.to(devices.device)
     objective = FlowObjective(
         data.layout, o.weights, o.reduction, o.weight_gradient, p.kinetic, kinetic_average=o.kinetic_average
     )
     rho = RhoProbe(schedule, p.rho_lr, p.burn_in)
-    task = Task(options.network or build_network(config, data), objective, schedule, rho)
+    task = Task(started(options.network or build_network(config, data), init_from), objective, schedule, rho)
     outcome = Trainer(config, data, out, task, options).run()
     if not outcome.finished:
         return Probed(outcome)

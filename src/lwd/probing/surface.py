@@ -17,6 +17,7 @@ from lwd.errors import InputError
 from lwd.io.files import model_digest
 from lwd.io.tensors import read_safetensors
 from lwd.latents.base import Latents
+from lwd.latents.captions import CaptionReader
 from lwd.latents.reader import LatentReader
 from lwd.objective import FlowObjective, Reduction
 from lwd.path import Velocity
@@ -31,7 +32,8 @@ from lwd.training.config import Config, load_config, with_changes
 from lwd.training.devices import Devices
 from lwd.training.journal import read_metrics
 from lwd.training.task import RunOptions, Task, prepare
-from lwd.training.train import Data, build_network, class_names, open_data, versions
+from lwd.training.text import with_text_model
+from lwd.training.train import Data, build_network, class_names, open_data, started, versions
 from lwd.training.trainer import Outcome, Trainer
 
 CALIBRATION = 32
@@ -39,12 +41,16 @@ CALIBRATION = 32
 
 
 def surface_probe(
-    config: Config | str, data: Data, out: str | os.PathLike[str], options: RunOptions | None = None
+    config: Config | str,
+    data: Data,
+    out: str | os.PathLike[str],
+    options: RunOptions | None = None,
+    init_from: str | os.PathLike[str] | None = None,
 ) -> tuple[Outcome, SurfaceTable | None]:
     """Train at t ~ U[0, 1]^n for probe.steps, then tabulate the surfaces. Run again to continue.
 
     Writes surfaces.safetensors and surfaces.json. The network stays in checkpoints/ and can sample under any schedule.
-    The table is None if the run was interrupted.
+    The table is None if the run was interrupted. init_from: a checkpoint with the initial weights of a new run.
 
     Example:
         >>> latents, labels = torch.randn(64, 6, 4, 4), torch.arange(64) % 2
@@ -55,17 +61,17 @@ def surface_probe(
         >>> table.losses.shape  # one loss for each group at each of 5 x 5 pairs of local times
         torch.Size([25, 2])
     """
-    config = load_config(config) if isinstance(config, str) else config
+    config = with_text_model(load_config(config) if isinstance(config, str) else config, init_from)
     options, devices = prepare(options, config)
     config = probe_config(config)
     # A probe is short: an average over 10,000 steps would still contain the initial weights.
     config = with_changes(config, optimizer={"ema_warmup": True})
-    data, p, o = open_data(data, config), config.probe, config.objective
+    data, p, o = open_data(data, config, device=devices.device), config.probe, config.objective
     if len(data.layout) < 2:
         raise InputError("a single group has no schedule to learn; a probe needs at least two groups")
     held = open_held(config, data)
     _check(p.points, p.samples, len(held))
-    network = options.network or build_network(config, data)
+    network = started(options.network or build_network(config, data), init_from)
     own = copy.deepcopy(options.network)  # training moves and wraps it; one of ours is built again
     objective = FlowObjective(data.layout, o.weights, o.reduction)
     about: dict[str, Any] = {"by": "lwd probe", "method": "surface", "data": data.fingerprint, "versions": versions()}
@@ -183,7 +189,12 @@ def open_held(config: Config, data: Latents) -> Latents:
     where = config.probe.held_out
     if not where:
         return data
-    held = LatentReader(where, data.layout.names, data.statistics, classes=data.classes if config.run.labels else None)
+    classes = data.classes if config.run.labels else None
+    held = (
+        CaptionReader(where, data.layout, data.encoder, config.run.labels)
+        if isinstance(data, CaptionReader)
+        else LatentReader(where, data.layout.names, data.statistics, classes=classes)
+    )
     if held.fingerprint == data.fingerprint:
         raise InputError(f"{where} has the training images; held-out images must be others", argument="held_out")
     if (held.layout, held.size) != (data.layout, data.size):
@@ -196,10 +207,10 @@ def open_held(config: Config, data: Latents) -> Latents:
     return held
 
 
-def _drawn(data: Latents, samples: int, seed: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Draw images in an order of their own."""
-    batch = data.batch(0, samples, mix(seed, 1) % 2**32, 0, 1, False)
-    return batch.latents.to(device), batch.labels.to(device)
+def _drawn(data: Latents, samples: int, seed: int, device: torch.device) -> tuple[Tensor, Any]:
+    """Draw images in an order of their own, with their conditions."""
+    batch = data.batch(0, samples, mix(seed, 1) % 2**32, 0, 1, False).to(device)
+    return batch.latents, batch.labels
 
 
 def surface_settings(provenance: Mapping[str, Any]) -> tuple[dict[str, float], Reduction]:

@@ -1,6 +1,7 @@
 """Contact sheets: latents in a directory of shards, and samples of a model, as pictures."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -98,12 +99,15 @@ def _square(pixels: np.ndarray[Any, Any], cell: int) -> np.ndarray[Any, Any]:
 
 
 @torch.no_grad()
-def sample_sheet(pipe: LWDPipeline, count: int = 10, rows: int = 4, seed: int = 0, steps: int = 20) -> Image.Image:
-    """Draw samples of the first `count` classes, one column each, with `steps` Heun steps.
+def sample_sheet(
+    pipe: LWDPipeline, columns: int | Sequence[Any] = 10, rows: int = 4, seed: int = 0, steps: int = 20
+) -> Image.Image:
+    """Draw samples of classes or prompts, one column each, with `steps` Heun steps; a number: the first classes.
 
     Without an autoencoder, latents are shown as colours.
     """
-    labels = [column for _ in range(rows) for column in range(count)]
+    columns = range(columns) if isinstance(columns, int) else columns
+    labels, count = [column for _ in range(rows) for column in columns], len(columns)
     solver = {"method": "heun", "steps": steps}
     result = pipe(labels, seed=seed, solver=solver)
     if result.images is not None:

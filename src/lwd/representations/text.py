@@ -5,7 +5,9 @@ import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 import torch
@@ -41,6 +43,8 @@ class TextEncoder:
     cache: Path | None = field(default_factory=lambda: cache_dir() / "prompts")
     """Directory of embeddings; None computes them every time."""
     _loaded: Any = field(default=None, repr=False)
+    _lock: Any = field(default_factory=RLock, repr=False)
+    """Batches of a training are read by several threads."""
 
     def __call__(self, prompts: Sequence[str]) -> Prompts:
         """Embed prompts: (prompts, tokens, layers x width)."""
@@ -51,6 +55,22 @@ class TextEncoder:
             if row is None:
                 rows[text] = self._compute(text)
         return Prompts.of(torch.stack([row for text in prompts if (row := rows[text]) is not None]))
+
+    def missing(self, prompts: Sequence[str]) -> list[str]:
+        """The prompts, each once, that are not in the cache."""
+        return [text for text in dict.fromkeys(prompts) if (path := self._path(text)) is None or not path.is_file()]
+
+    def fill(self, prompts: Sequence[str]) -> None:
+        """Write the embeddings of prompts to the cache, one at a time; their lengths are checked first."""
+        for text in prompts:
+            self._chat(self._load()[1], text)
+        for text in prompts:
+            self._compute(text)
+
+    def fingerprint(self) -> str:
+        """Which embeddings it computes, independent of directory and precision: for the record of a training."""
+        s = self.settings
+        return f"{sha256(self._config())} {s.layers} {s.length}"
 
     def free(self) -> None:
         """Release the weights; they are loaded again when needed."""
@@ -71,8 +91,10 @@ class TextEncoder:
         return row if row is not None and row.ndim == 2 else None
 
     def _compute(self, text: str) -> Tensor:
-        row = self._embed(text).cpu()
+        with self._lock:
+            row = self._embed(text)
         if path := self._path(text):
+            row = row.cpu()
             write_safetensors(path, {KEY: row})
         return row
 
@@ -80,23 +102,27 @@ class TextEncoder:
         if self.cache is None:
             return None
         s = self.settings
-        content = f"{self._identity()} {s.layers} {s.length} {self.dtype}\n{text}"
+        content = f"{self._identity} {s.layers} {s.length} {self.dtype}\n{text}"
         return self.cache / f"{hashlib.sha256(content.encode()).hexdigest()[:32]}.safetensors"
 
+    @cached_property
     def _identity(self) -> str:
         """What decides the embeddings: small files by content, large ones by name, size and time."""
-        folder = self.settings.directory
-        if not (folder / "config.json").is_file():
-            raise InputError(
-                f"{folder} is not a text encoder (it has no config.json); the model's repository has Qwen3-VL in "
-                "text_encoder/: download it, too"
-            )
         lines = []
-        for path in sorted(p for p in folder.iterdir() if p.is_file()):
+        for path in sorted(p for p in self._config().parent.iterdir() if p.is_file()):
             about = path.stat()
             small = path.suffix in (".json", ".jinja", ".txt") and about.st_size < 2**26
             lines.append(f"{path.name} {sha256(path) if small else f'{about.st_size} {about.st_mtime_ns}'}")
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+    def _config(self) -> Path:
+        path = self.settings.directory / "config.json"
+        if not path.is_file():
+            raise InputError(
+                f"{path.parent} is not a text encoder (it has no config.json); the model's repository has Qwen3-VL in "
+                "text_encoder/: download it, too"
+            )
+        return path
 
     @torch.no_grad()
     def _embed(self, text: str) -> Tensor:
@@ -114,14 +140,24 @@ class TextEncoder:
         return torch.cat([states[layer][0] for layer in s.layers], -1)
 
     def _tokens(self, tokenizer: Any, text: str) -> dict[str, Tensor]:
+        chat = self._chat(tokenizer, text)
+        found = tokenizer(chat, return_tensors="pt", padding="max_length", max_length=self.settings.length)
+        return {name: found[name] for name in ("input_ids", "attention_mask")}
+
+    def _chat(self, tokenizer: Any, text: str) -> str:
+        """The prompt as a message to the text encoder; an error if it has too many tokens."""
         message = [{"role": "user", "content": [{"type": "text", "text": text}]}]
         # enable_thinking: for templates that know it; others ignore it.
-        chat = tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True, enable_thinking=False)
+        chat: str = tokenizer.apply_chat_template(
+            message, tokenize=False, add_generation_prompt=True, enable_thinking=False
+        )
         count, most = len(tokenizer(chat)["input_ids"]), self.settings.length
         if count > most:
-            raise InputError(f"the prompt has {count} tokens, at most {most} are allowed; shorten it", "prompts")
-        found = tokenizer(chat, return_tensors="pt", padding="max_length", max_length=most)
-        return {name: found[name] for name in ("input_ids", "attention_mask")}
+            start = text if len(text) <= 40 else f"{text[:40]}..."
+            raise InputError(
+                f"the prompt {start!r} has {count} tokens, at most {most} are allowed; shorten it", "prompts"
+            )
+        return chat
 
     def _load(self) -> tuple[Any, Any]:
         if self._loaded is None:

@@ -280,10 +280,13 @@ def _open(
     if schedule is not None:
         curve = parse_schedule(schedule, pipe.checkpoint.layout.names)
         pipe = pipe.under(curve, anyway)
-    weights = directory / "transformer" if isinstance(pipe, TextPipeline) else directory
+    weights, decoder = directory, directory / AUTOENCODER
+    if isinstance(pipe.checkpoint, TextCheckpoint):
+        weights = weights if (weights / "config.json").is_file() else weights / "transformer"
+        decoder = pipe.checkpoint.autoencoder or decoder
     record: dict[str, Any] = {"schedule": pipe.checkpoint.schedule.to_dict(), "digest": model_digest(weights)}
     if (directory / "state.json").is_file():
         state = read_json(directory / "state.json")
         step = state.get("step") if isinstance(state, Mapping) else None
         record["step"] = step if type(step) is int else None
-    return pipe, record, directory / AUTOENCODER
+    return pipe, record, decoder

@@ -17,7 +17,7 @@ from lwd.checkpoints.directory import Checkpoint, load, locate, write_into
 from lwd.checkpoints.formats import Recommendation
 from lwd.checkpoints.published import PUBLISHED, PublishedNetwork
 from lwd.checkpoints.recommended import find_recommended
-from lwd.checkpoints.sefi import is_sefi
+from lwd.checkpoints.text import is_text
 from lwd.compute.devices import Autocast, choose_precision
 from lwd.errors import InputError, import_extra, nearest
 from lwd.guidance import AutoGuidance, ClassifierFree, Interval, Scale
@@ -75,7 +75,7 @@ class LWDPipeline:
         A text-to-image model (SeFi-Image) becomes a `TextPipeline`; options: its `offload` and `free_text`.
         """
         directory = resolve(name)
-        if is_sefi(directory):
+        if is_text(directory):
             from lwd.sampling.text import TextPipeline  # a subclass
 
             return TextPipeline.load(directory, device, dtype, str(name), **options)

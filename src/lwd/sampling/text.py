@@ -9,11 +9,11 @@ from PIL import Image
 from torch import nn
 
 from lwd.checkpoints.directory import Checkpoint
-from lwd.checkpoints.sefi import SOLVER, TextCheckpoint, load_sefi
+from lwd.checkpoints.sefi import SOLVER, TextCheckpoint, TextModel
+from lwd.checkpoints.text import read_text
 from lwd.compute.devices import choose_device
 from lwd.errors import InputError
 from lwd.guidance import Scale
-from lwd.io.tensors import find_weights
 from lwd.models.sefi import Prompts
 from lwd.representations.flux2 import Flux2Autoencoder
 from lwd.representations.text import TextEncoder
@@ -59,14 +59,15 @@ class TextPipeline(LWDPipeline):
         offload: bool | None = None,
         free_text: bool = False,
     ) -> "TextPipeline":
-        """Load a directory in SeFi-Image's layout; the text encoder is loaded with the first prompt.
+        """Load a directory in SeFi-Image's layout, or one that lwd trained; the text encoder follows the first prompt.
 
         offload: keep the weights in the CPU's memory and move them block by block (default: if they do not fit).
         """
         where = choose_device(device)
         kind = dtype or (torch.float32 if where.type == "cpu" else torch.bfloat16)
-        away = offload if offload is not None else not fits(directory, where, kind)
-        checkpoint = load_sefi(directory, "cpu" if away else where, kind, name)
+        model = read_text(directory, name)
+        away = offload if offload is not None else not fits(model, where, kind)
+        checkpoint = model.load("cpu" if away else where, kind)
         if away:
             offload_blocks(checkpoint.velocity, where)
         vae, autoencoder = checkpoint.autoencoder, None
@@ -157,9 +158,10 @@ class TextPipeline(LWDPipeline):
     def default_solver(self) -> dict[str, Any]:
         """The model's own sampler and steps."""
         found = self.checkpoint.sampling
-        if found is None or found.solver != SOLVER:
+        if found is None:
             return {"method": SOLVER}
-        return {"method": SOLVER, "steps": found.steps, "shift": found.shift}
+        given = {name: getattr(found, name) for name in ("steps", "shift", "atol", "rtol")}
+        return {"method": found.solver} | {name: value for name, value in given.items() if value is not None}
 
     def default_guide(self, scale: Scale | None) -> str | None:
         """Classifier-free guidance, unless the scale is 1."""
@@ -199,12 +201,11 @@ class TextPipeline(LWDPipeline):
         raise InputError(f"a model of SeFi-Image is not written to {directory}; copy its directory instead")
 
 
-def fits(directory: Path, device: torch.device, dtype: torch.dtype) -> bool:
+def fits(model: TextModel, device: torch.device, dtype: torch.dtype) -> bool:
     """Whether the weights fit into the free memory of a GPU, with some to spare; always on a CPU."""
     if device.type != "cuda":
         return True
-    stored = find_weights(directory / "transformer", "diffusion_pytorch_model")
-    needed = sum(dtype.itemsize * torch.Size(one.shape).numel() for one in stored.values())
+    needed = sum(dtype.itemsize * torch.Size(one.shape).numel() for one in model.stored.values())
     return needed < SPARE * torch.cuda.mem_get_info(device)[0]
 
 

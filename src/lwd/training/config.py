@@ -87,6 +87,15 @@ class AlignmentSettings(Record):
     """Threads that read images, in each process."""
 
 
+class TextSettings(Record):
+    """Text-to-image: train a network that takes prompts on the captions of the latents, instead of class labels."""
+
+    model: str = ""
+    """A model of SeFi-Image or of lwd, for its architecture, text encoder and autoencoder; empty: class labels."""
+    live: bool = False
+    """Embed captions while training; otherwise once before, on disk: 6 MB each for 512 tokens of the 2B encoder."""
+
+
 class OptimizerSettings(Record):
     """AdamW as in the paper's table."""
 
@@ -122,11 +131,13 @@ class RunSettings(Record):
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Random seed of initialisation, data order, noise and times."""
     labels: bool = True
-    """Train with class labels; false = an unconditional model."""
+    """Train with class labels or captions; false = an unconditional model."""
     label_drop: Share = 0.1
-    """Share of labels replaced by "any class", for classifier-free guidance."""
+    """Share of labels replaced by "any class", or captions by the empty prompt, for classifier-free guidance."""
     tau: Literal["uniform", "logit-normal"] = "uniform"
     """Distribution of the global time."""
+    tau_mean: Number = 0.0
+    """Mean of its logit (logit-normal only); below 0 there is more noise."""
     flip: bool = True
     """Mirror half of the images, if the shards have mirrored latents."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
@@ -202,6 +213,7 @@ class Config(Record):
     network: NetworkSettings = NetworkSettings()
     objective: ObjectiveSettings = ObjectiveSettings()
     alignment: AlignmentSettings = AlignmentSettings()
+    text: TextSettings = TextSettings()
     optimizer: OptimizerSettings = OptimizerSettings()
     run: RunSettings = RunSettings()
     probe: ProbeSettings = ProbeSettings()

@@ -32,7 +32,7 @@ def draw(
     key: Sequence[int],
     shape: Sequence[int],
     part: slice,
-    tau: str = "uniform",
+    tau: str | tuple[str, float] = "uniform",
     label_drop: float = 0.0,
     device: torch.device | str = "cpu",
     groups: int = 0,
@@ -41,14 +41,16 @@ def draw(
 
     Every process draws the full batch and keeps its rows: this takes a few milliseconds at ImageNet size, and results
     do not depend on the number of processes. Other kinds of devices have other generators, and so other draws.
-    groups: number of independent local times to draw as well.
+    tau: uniform or logit-normal, the latter also with the mean of its logit. groups: number of independent local times
+    to draw as well.
     """
     batch = shape[0]
     generator = torch.Generator(device).manual_seed(mix(*key))
     options: Any = {"generator": generator, "device": device}
     clock = torch.rand(batch, dtype=torch.float64, **options)
-    if tau == "logit-normal":
-        clock = torch.sigmoid(torch.special.ndtri(clock.clamp(1e-12, 1 - 1e-12)))
+    kind, mean = (tau, 0.0) if isinstance(tau, str) else tau
+    if kind == "logit-normal":
+        clock = torch.sigmoid(mean + torch.special.ndtri(clock.clamp(1e-12, 1 - 1e-12)))
     coin = torch.rand(batch, **options)
     noise = torch.randn(*shape, **options)
     strata = [torch.randperm(batch, **options) for _ in range(groups)]

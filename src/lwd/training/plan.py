@@ -77,6 +77,8 @@ class Plan:
 def plan(config: Config, settings: PlanSettings | None = None) -> Plan:
     """Compute what training under this configuration needs; nothing is trained and no GPU is needed."""
     s = settings or PlanSettings()
+    if config.text.model:
+        raise InputError("a plan is for class-conditional networks; text.model is not supported", argument="text.model")
     if config.run.batch % s.gpus:
         raise InputError(f"run.batch {config.run.batch} is not a multiple of {s.gpus} GPUs", argument="gpus")
     layout = Layout.parse(s.layout)

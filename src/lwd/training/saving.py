@@ -10,16 +10,19 @@ from typing import Any
 from torch import Tensor, nn
 
 from lwd.checkpoints.directory import write_checkpoint
-from lwd.checkpoints.formats import SamplingDefaults
+from lwd.checkpoints.text import write_text
 from lwd.errors import InputError
 from lwd.io.files import check_destination
 from lwd.io.tensors import write_safetensors
 from lwd.latents.statistics import Statistics
 from lwd.models.lightningdit import LightningDiT
+from lwd.models.sefi import SeFiNetwork
 from lwd.schedule.base import Schedule
 from lwd.training import state
+from lwd.training.config import Config
 from lwd.training.devices import Devices, full_copy
 from lwd.training.shards import host_copies, write_parts
+from lwd.training.text import model_record
 
 CHECKPOINTS, KEPT = "checkpoints", "kept"
 
@@ -124,14 +127,17 @@ def model_writer(
     schedule: Schedule,
     statistics: Statistics | None,
     record: Mapping[str, Any],
-    sampling: SamplingDefaults,
+    config: Config,
 ) -> Callable[[Path], None]:
     """Return what writes the averaged weights as a model directory, or the weights alone of a custom network."""
     schedule = copy.deepcopy(schedule)  # a probe goes on changing it
 
     def write(folder: Path) -> None:
         if isinstance(network, LightningDiT):
-            write_checkpoint(folder, network.config, average, schedule, statistics, record, sampling)
+            write_checkpoint(folder, network.config, average, schedule, statistics, record, config.sampling)
+        elif isinstance(network, SeFiNetwork):
+            about = model_record(config, schedule, dict(record))
+            write_text(folder, network.config, average, schedule, statistics, about)
         else:
             write_safetensors(folder / state.MODEL, average)
 

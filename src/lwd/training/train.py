@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from lwd.checkpoints.directory import locate
+from lwd.checkpoints.text import is_text, read_text
 from lwd.errors import InputError
 from lwd.groups import Layout
 from lwd.images.catalog import open_source
@@ -17,12 +18,14 @@ from lwd.latents.base import Latents
 from lwd.latents.reader import LatentReader
 from lwd.latents.shards import FEATURES
 from lwd.models.lightningdit import LightningDiT, LightningDiTConfig
+from lwd.models.sefi import SeFiNetwork
 from lwd.objective import FlowObjective
 from lwd.representations.encoders import load_encoder
 from lwd.schedule.io import parse_schedule, read_provenance
 from lwd.schedule.learned import Learnable
 from lwd.training.config import AlignmentSettings, Config, load_config, with_changes
 from lwd.training.task import RunOptions, Task, prepare
+from lwd.training.text import load_text_weights, open_captions, text_network, with_text_model
 from lwd.training.trainer import Outcome, Trainer
 from lwd.version import __version__
 
@@ -52,7 +55,7 @@ def train(
         >>> lwd.load("runs/example").schedule
         Offset(delta=0.3, groups=('texture', 'semantic'), lead='semantic')
     """
-    config = load_config(config) if isinstance(config, str) else config
+    config = with_text_model(load_config(config) if isinstance(config, str) else config, init_from)
     options, devices = prepare(options, config)
     data = open_data(data, config, device=devices.device)
     if not config.schedule:
@@ -93,6 +96,8 @@ def open_data(
     """
     if not isinstance(data, str | os.PathLike):
         return data
+    if config.text.model:
+        return open_captions(data, config.changed(groups=tuple(groups)) if groups else config, device)
     reader = _open_shards(data, config, groups or config.groups or None, device)
     if not config.run.labels:
         reader.ignore_labels()
@@ -126,8 +131,10 @@ def live_features(settings: AlignmentSettings, device: torch.device | str) -> Li
     return LiveFeatures(encoder, source, settings.size, device, settings.precision == "bf16", settings.loaders)
 
 
-def build_network(config: Config, data: Latents) -> LightningDiT:
+def build_network(config: Config, data: Latents) -> LightningDiT | SeFiNetwork:
     """Build the configured network for these data, initialised with the seed of the run."""
+    if config.text.model:
+        return text_network(config)
     width = getattr(data, "feature_width", None)
     features = {"features": width} if width else {}
     network = network_config(config, data.layout, classes=data.classes, grid=data.size, **features)
@@ -151,6 +158,9 @@ def network_config(config: Config, layout: Layout, **shape: Any) -> LightningDiT
 def load_into(network: torch.nn.Module, source: str | os.PathLike[str]) -> str:
     """Copy the weights of a checkpoint into a network; returns its digest. A projector may be missing."""
     directory = locate(source)
+    if is_text(directory):
+        load_text_weights(network, directory)
+        return model_digest(read_text(directory).weights)
     if not (directory / "model.safetensors").exists():
         raise InputError(
             f"{directory}/model.safetensors does not exist; use the directory of a probe or training",
@@ -164,6 +174,13 @@ def load_into(network: torch.nn.Module, source: str | os.PathLike[str]) -> str:
         raise InputError(f"{directory} does not fit this network: " + "; ".join(problems))
     network.load_state_dict(weights, strict=False)
     return model_digest(directory)
+
+
+def started(network: torch.nn.Module, init_from: str | os.PathLike[str] | None) -> torch.nn.Module:
+    """Return the network with the initial weights of a checkpoint, if one is named."""
+    if init_from is not None:
+        load_into(network, init_from)
+    return network
 
 
 def class_names(data: Latents) -> dict[str, list[str]]:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lwd.compute.conditions import dropped
 from lwd.compute.order import mix
 from lwd.errors import InputError
 from lwd.io.files import check_writable, write_json
@@ -37,6 +38,7 @@ from lwd.training.meter import WINDOW, Meter, Spikes, peak
 from lwd.training.saving import KEPT, Saver, averages_on_host, model_writer
 from lwd.training.shards import staged
 from lwd.training.task import RunOptions, Task, prepare
+from lwd.training.text import prepare_data
 from lwd.training.watch import Watch
 from lwd.version import __version__
 
@@ -106,6 +108,7 @@ class Trainer:
         if self.devices.main:
             state.sweep(self.saver.folder)
         self.resume()
+        prepare_data(self.data, self.devices, self.journal.say)
         with interrupts() as stop:
             while self.step < self.config.run.steps:
                 self.advance()
@@ -177,18 +180,17 @@ class Trainer:
 
     def losses(self, batch: Batch, draws: Draws) -> Losses:
         """The objective on one batch (Eq. flow-objective; with a probe, Eq. rho-objective)."""
-        latents, labels = (x.to(self.devices.device, non_blocking=True) for x in (batch.latents, batch.labels))
-        times, rates = draws.clocks(self.schedule)
-        z, target = interpolate(latents, draws.noise, times, self.data.layout)
+        batch = batch.to(self.devices.device)
+        labels, (times, rates) = batch.labels, draws.clocks(self.schedule)
+        z, target = interpolate(batch.latents, draws.noise, times, self.data.layout)
         if self.config.run.labels and self.config.run.label_drop:
-            labels = torch.where(draws.dropped, torch.full_like(labels, self.data.classes), labels)
+            labels = dropped(labels, draws.dropped, getattr(self.data, "null", self.data.classes))
         if not self.objective.align:
             return self.objective(self.network(z, times, labels), target, rates)
         if batch.features is None:
             raise InputError("objective.align needs features of the images; encode them, or set it to 0")
-        features = batch.features.to(self.devices.device, non_blocking=True)
         velocity, projected = self.network(z, times, labels, features=True)
-        features = resize_map(features, *projected.shape[2:])
+        features = resize_map(batch.features, *projected.shape[2:])
         return self.objective(velocity, target, rates, projected, features)
 
     def _draws(self, part: int, share: int) -> Draws:
@@ -196,7 +198,7 @@ class Trainer:
         shape = (run.batch, self.data.layout.channels, *self.data.size)
         key, rows = (run.seed, self.rollbacks, self.step), slice(first, first + share)
         groups = 0 if self.schedule is not None else len(self.data.layout)
-        return draw(key, shape, rows, run.tau, run.label_drop, self.devices.device, groups)
+        return draw(key, shape, rows, (run.tau, run.tau_mean), run.label_drop, self.devices.device, groups)
 
     def _fetch(self) -> list[Batch]:
         """Return the batches of this step, on the device; on a GPU those of the next steps are read meanwhile."""
@@ -297,7 +299,7 @@ class Trainer:
         record |= {"any_schedule": True} if self.schedule is None else {}
         curve = self.schedule or Synchronous(self.data.layout.names)
         average = averages_on_host(self.names, self.ema.shadow, self.devices)
-        write = model_writer(self.inner, average, curve, self.data.statistics, record, self.config.sampling)
+        write = model_writer(self.inner, average, curve, self.data.statistics, record, self.config)
         self.saver.start(state.Snapshot(self.step, staged(tensors, self.devices.replica), numbers, write))
         self.watch.saved()
 

@@ -1,0 +1,192 @@
+"""Refresh docs/findings.md: tables between its markers, and pictures in docs/images, from the JSON files in results/.
+
+python tools/make_findings.py [--check]
+"""
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import yaml
+
+mpl.use("Agg")
+from matplotlib.figure import Figure
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "benchmarks" / "evidence"))
+
+from tables import interval, ratio, values  # noqa: E402
+
+from lwd.report.plots import COLOURS, save_figure  # noqa: E402
+
+RESULTS, PAGE, PICTURES = ROOT / "results", ROOT / "docs" / "findings.md", ROOT / "docs" / "images"
+GRID = ("fashion-short", "fashion-grid")
+SAMPLER, METRIC = "accurate", "frechet"
+
+
+def rows_of(*studies: str) -> list[dict[str, Any]]:
+    paths = [RESULTS / f"{study}.json" for study in studies]
+    return [row for path in paths if path.is_file() for row in json.loads(path.read_text())["rows"]]
+
+
+def arms_of(*studies: str) -> list[str]:
+    paths = [ROOT / "benchmarks" / "evidence" / f"{study}.yaml" for study in studies]
+    return [arm for path in paths for arm in yaml.safe_load(path.read_text())["arms"]]
+
+
+def against(rows: list[dict[str, Any]], arm: str, base: str) -> str:
+    """The paired ratio of Fréchet distances, with its interval."""
+    mine, theirs = (values(rows, name, SAMPLER, METRIC) for name in (arm, base))
+    return "-" if arm == base else _paired(mine, theirs)
+
+
+def ratios(studies: tuple[str, ...], bases: tuple[str, ...]) -> str:
+    """A table of Fréchet distances and their ratios to some arms, best first."""
+    rows = rows_of(*studies)
+    lines = ["| schedule | seeds | Fréchet | " + " | ".join(f"of {base}" for base in bases) + " | flow loss |"]
+    lines.append("| " + " | ".join(["---"] * (4 + len(bases))) + " |")
+    found = {arm: values(rows, arm, SAMPLER, METRIC) for arm in arms_of(*studies)}
+    if not any(found.values()):
+        return "Not run yet."
+    base = next((found[base] for base in bases if found.get(base)), {})
+
+    def rank(arm: str) -> float:  # paired, as some schedules have more seeds than others
+        return ratio(found[arm], base)[0] if set(found[arm]) & set(base) else float("inf")
+
+    for arm in sorted((arm for arm in found if found[arm]), key=rank):
+        mean, _ = interval(list(found[arm].values()))
+        loss = [row["flow loss"] for row in rows if row["arm"] == arm]
+        cells = [arm, str(len(found[arm])), f"{mean:.2f}", *(against(rows, arm, base) for base in bases)]
+        lines.append("| " + " | ".join([*cells, f"{sum(loss) / len(loss):.4f}"]) + " |")
+    return "\n".join(lines)
+
+
+def predictors() -> str:
+    """Rank correlations of every candidate, for each any-schedule network."""
+    from predict import FILE, correlations
+
+    if not FILE.is_file():
+        return "Not run yet."
+    networks = json.loads(FILE.read_text())["networks"]
+    found = {seed: correlations(curves) for seed, curves in networks.items()}
+    names = list(next(iter(found.values())))
+    parts = ("all", "semantic first", "own samples")
+    lines = ["| candidate | " + " | ".join(f"{part} ({s})" for part in parts for s in found) + " |"]
+    lines.append("| " + " | ".join(["---"] * (1 + len(parts) * len(found))) + " |")
+    for name in sorted(names, key=lambda name: -found["0"][name].get("own samples", -1)):
+        cells = [f"{found[s][name][p]:.2f}" if p in found[s][name] else "-" for p in parts for s in found]
+        lines.append("| " + " | ".join([name, *cells]) + " |")
+    return "\n".join(lines)
+
+
+def excess() -> str:
+    """Held-out loss of dedicated networks and of the any-schedule network, mean over seeds."""
+    path = RESULTS / "fashion-own-loss.json"
+    if not path.is_file():
+        return "Not run yet."
+    rows = json.loads(path.read_text())["rows"]
+    lines = [
+        "| schedule | seeds | own network | any-schedule network | excess (95%) |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for arm in dict.fromkeys(row["arm"] for row in rows):
+        mine = [row for row in rows if row["arm"] == arm]
+        own, free = (sum(row[key] for row in mine) / len(mine) for key in ("own", "any"))
+        mean, half = interval([row["any"] - row["own"] for row in mine])
+        lines.append(f"| {arm} | {len(mine)} | {own:.4f} | {free:.4f} | {mean:.4f} ± {half:.4f} |")
+    return "\n".join(lines)
+
+
+def any_schedule() -> str:
+    """Samples of the any-schedule networks beside those of dedicated ones, by schedule."""
+    from predict import FILE
+
+    networks = json.loads(FILE.read_text())["networks"] if FILE.is_file() else {}
+    rows, arms = rows_of(*GRID), list(next(iter(networks.values()), ()))
+    head = ["schedule", "dedicated", "seeds", "any-schedule", "seeds", "any / dedicated", "any / dedicated offset 0.3"]
+    lines = ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head))]
+    offset = values(rows, "offset 0.3", SAMPLER, METRIC)
+    key = "samples of the any-schedule network"
+    for arm in sorted(arms, key=lambda arm: networks["0"][arm]["flow of texture"]):
+        own = values(rows, arm, SAMPLER, METRIC)
+        free = {int(seed): curves[arm][key] for seed, curves in networks.items()}
+        cells = [arm, _mean(own), str(len(own)), _mean(free), str(len(free)), _paired(free, own), _paired(free, offset)]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _mean(found: dict[int, float]) -> str:
+    return f"{sum(found.values()) / len(found):.2f}" if found else "-"
+
+
+def _paired(mine: dict[int, float], theirs: dict[int, float]) -> str:
+    shared = set(mine) & set(theirs)
+    if not shared:
+        return "-"
+    middle, low, high = ratio(mine, theirs)
+    return f"{middle:.3f} [{low:.3f}, {high:.3f}]" if len(shared) > 1 else f"{middle:.3f} (one seed)"
+
+
+LEADS = {
+    **{f"texture first {delta:g}": -delta for delta in (0.6, 0.3, 0.1)},
+    "synchronous": 0.0,
+    **{f"offset {delta:g}": delta for delta in (0.1, 0.2, 0.3, 0.45, 0.6, 0.8)},
+    "cascade": 1.0,
+}
+"""By how much semantic leads."""
+
+
+def draw_offsets() -> None:
+    """Fréchet distance over the lead of semantic: networks trained for the offset, and one network for all."""
+    from predict import FILE
+
+    rows = rows_of(*GRID)
+    networks = json.loads(FILE.read_text())["networks"] if FILE.is_file() else {}
+    key = "samples of the any-schedule network"
+    sets = {
+        "one network for each schedule": {arm: list(values(rows, arm, SAMPLER, METRIC).values()) for arm in LEADS},
+        "one network for all schedules": {arm: [curves[arm][key] for curves in networks.values()] for arm in LEADS},
+    }
+    figure = Figure(figsize=(7.2, 3.8), layout="constrained")
+    axes = figure.subplots()
+    for (label, found), colour, marker in zip(sets.items(), COLOURS, "os", strict=False):
+        there = [arm for arm in LEADS if found[arm]]
+        means = [sum(found[arm]) / len(found[arm]) for arm in there]
+        axes.plot([LEADS[arm] for arm in there], means, color=colour, marker=marker, label=label)
+        for arm in there:
+            axes.plot([LEADS[arm]] * len(found[arm]), found[arm], ".", color=colour, alpha=0.5, markersize=5)
+    axes.axvline(0, color="#888", linewidth=1)
+    axes.set_xlabel("lead of semantic (negative: texture first; 0: one clock; 1: cascade)")
+    axes.set_ylabel("Fréchet distance (lower is better)")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    save_figure(figure, PICTURES / "findings-offsets.png", dpi=110)
+
+
+def page(text: str) -> str:
+    """The page with every marked table made again."""
+    made = {
+        "grid": lambda: ratios(GRID, ("synchronous", "offset 0.3")),
+        "free": lambda: ratios(("fashion-free",), ("synchronous", "offset 0.3")),
+        "ablation": lambda: ratios((*GRID[:1], "fashion-ablation"), ("synchronous", "learned", "offset 0.3")),
+        "predictors": predictors,
+        "excess": excess,
+        "any": any_schedule,
+    }
+
+    def fill(match: re.Match[str]) -> str:
+        return f"<!-- {match[1]} -->\n\n{made[match[1]]()}\n\n<!-- end -->"
+
+    return re.sub(r"<!-- (\w+) -->\n.*?<!-- end -->", fill, text, flags=re.DOTALL)
+
+
+if __name__ == "__main__":
+    fresh = page(PAGE.read_text())
+    if "--check" in sys.argv:
+        sys.exit(fresh != PAGE.read_text())
+    PAGE.write_text(fresh)
+    draw_offsets()
+    print(PAGE)
