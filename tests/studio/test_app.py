@@ -86,6 +86,7 @@ def test_presets_are_the_librarys(client, studio):
     assert drawn["knots"] == {"tau": list(lwd.Offset(0.2).knots()[0]), "times": drawn["knots"]["times"]}
 
 
+@pytest.mark.slow
 def test_a_smooth_curve_replaces_a_drawn_one(client):
     """Oracle: no kinks are left, and the curve is near the drawn one."""
     drawn = lwd.PiecewiseLinear((0, 0.4, 0.8, 1), {"texture": (0, 0.2, 0.5, 1), "semantic": (0, 0.4, 0.8, 1)})

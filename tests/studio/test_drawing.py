@@ -35,7 +35,10 @@ def pixels(uri):
     return np.asarray(image.convert("RGB"))
 
 
-@pytest.mark.parametrize("name", SIDES)
+LONG = {"adaptive": [pytest.mark.slow], "drawn, guided": [pytest.mark.slow]}
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=LONG.get(name, [])) for name in SIDES])
 def test_the_command_and_the_python_lines_draw_the_same_images(studio, name, tmp_path, monkeypatch):
     """Oracle: bytes; the command runs as it is printed, beside the downloaded schedule."""
     one = read_state(state(a=SIDES[name], label="" if "all" in name else "ankle boot", seed=5))
@@ -77,7 +80,7 @@ def test_states_run_from_the_same_noise_to_the_images(studio):
 
 
 def test_many_steps_keep_few_states(studio):
-    one = read_state(state(a={"steps": 60}, count=1))
+    one = read_state(state(a={"steps": 45}, count=1))
     tau = sample(studio.catalog, one, ["A"], Job())["sides"]["A"]["tau"]
     assert len(tau) == 41
     assert (tau[0], tau[-1]) == (0, 1)

@@ -88,6 +88,7 @@ def test_three_groups_have_pairwise_maps_and_numbers(studio, three):
     assert found["error"] is None
 
 
+@pytest.mark.slow
 def test_solving_for_lambdas_gives_curves_and_floors(monkeypatch):
     """Oracle: each learned curve is better than one clock at its lambda, and not below the floor."""
     monkeypatch.setattr("lwd.studio.landscape.LAMBDAS", (0.02, 0.1))
