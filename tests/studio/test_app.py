@@ -246,3 +246,16 @@ def test_trained_under_one_schedule_or_at_all_times(tmp_path, studio):
     assert says("0.20").search(text)
     two = studio.catalog.names[2]
     assert studio.catalog.open(two).trained(lwd.Cascade())[0]
+
+
+def test_a_demo_offers_its_probe_and_its_models(tmp_path):
+    """Oracle: the directories that `lwd demo` writes; all share the surfaces and the path of the probe."""
+    (tmp_path / "demo.json").write_text("{}")
+    for name in ("surface", "train/synchronous", "train/learned"):
+        (tmp_path / name).mkdir(parents=True)
+    found = Catalog(settings(tmp_path))
+    assert found.names == [str(tmp_path / name) for name in ("surface", "train/synchronous", "train/learned")]
+    for entry in found.entries.values():
+        assert entry.surfaces == tmp_path / "surface"
+        assert entry.path == tmp_path / "path" / "path.json"
+        assert entry.decoder is not None
