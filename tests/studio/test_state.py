@@ -97,7 +97,7 @@ def test_the_points_of_a_curve_lie_on_it(schedule):
     for g, group in enumerate(schedule.groups):
         for tau, time in zip(knots["tau"], knots["times"][group], strict=True):
             assert float(schedule.times(tau)[g].detach()) == pytest.approx(time, abs=1e-12)
-    assert len(knots["tau"]) >= 2
+    assert len(knots["tau"]) > 2  # there is something to drag
 
 
 def test_settings_are_those_of_the_command():

@@ -142,8 +142,8 @@ def from_link(text: str) -> StudioFile:
 
 
 def knots_of(schedule: Schedule, points: int = 9) -> dict[str, Any]:
-    """The points by which a curve is dragged: its own knots, or even ones on a smooth curve."""
-    if isinstance(schedule, Knotted):
+    """The points by which a curve is dragged: its own knots, or even ones where it has none inside."""
+    if isinstance(schedule, Knotted) and len(schedule.knots()[0]) > 2:
         tau, rows = schedule.knots()
         return {"tau": list(tau), "times": {g: list(row) for g, row in zip(schedule.groups, rows, strict=True)}}
     places = torch.linspace(0, 1, points, dtype=torch.float64)

@@ -147,7 +147,7 @@ function drawSection() {
   const names = maps ? Object.keys(maps.planes[0].maps) : [];
   surface = names.includes(surface) ? surface : names[0] || "";
   const shown = radios("surface", "Surface", names.map(value => ({ value, text: value.replace("energy of", "energy of") })), value => { surface = value; changed(); });
-  const held = maps && info.groups.length > 2 ? slider("held", "other clocks at", 21, i => ({ text: clock(i / 20), spoken: clock(i / 20) }), tried(async i => { held.show(i); maps = await ask("maps", { model: info.model, held: i / 20 }); changed(); })) : null;
+  const held = maps && info.groups.length > 2 ? slider("held", "other clocks", 21, i => ({ text: clock(i / 20), spoken: clock(i / 20) }), tried(async i => { held.show(i); maps = await ask("maps", { model: info.model, held: i / 20 }); changed(); })) : null;
   if (held) held.show(10);
   const points = { lead: () => info.lead, knots: () => curves[active].knots, changed: (knots, last) => { drag(active, knots, last); }, name: () => `curve ${active}` };
   const over = () => [...SIDES.filter(name => name !== active), active].map(name => ({ times: curves[name].times, style: OVER[name], name: `curve-${name}` }));
@@ -179,7 +179,7 @@ function drawSection() {
     names.length ? el("div", { class: "controls" }, shown.element) : null, note,
     el("div", { class: `draw${planes.length > 1 ? " many" : ""}` }, el("div", {}, el("div", { class: `planes${planes.length === 1 ? " single" : ""}` }, planes.map(({ element }) => element)),
       el("div", { class: "fields" }, add, smooth, copy), el("p", { class: "help" }, "Drag the points, or focus one and use the arrow keys (with Shift: larger steps; Delete removes it). White: A, dashed: B."), many ? el("p", { class: "help" }, "\u03bb weighs the kinetic energy: it chooses the learned curve, and what the distance to the best path counts.") : null),
-    el("div", {}, numbers.element, el("h3", {}, "The clocks"), legend(lines), clocks.box)));
+    el("div", { class: "beside" }, numbers.element, el("div", {}, el("h3", {}, "The clocks"), legend(lines), clocks.box))));
 }
 const EMPTY = [[0, 0], [0, 0]];
 async function solve() {
