@@ -121,14 +121,14 @@ def test_a_link_reopens_the_state(visit):
     page.locator("#guide-b").select_option("fashion-weak")
     page.locator("#scale-texture-b").fill("1.7")
     page.locator("#scale-texture-b").press("Tab")
-    page.locator("#copy-link").click()
-    page.wait_for_timeout(800)
+    settled(page, page.locator("#copy-link").click)
     link = page.locator("#link").input_value()
     before = numbers(page)
     other = visit("#" + link.split("#")[1])
     assert numbers(other) == before
     assert other.locator("#label").input_value() == "sandal"
     assert other.locator("#scale-texture-b").input_value() == "1.7"
+    other.locator('[data-value="command"]:not(:empty)').wait_for()
     assert text(other, "command") == text(page, "command")
     cut = visit("#" + link.split("#")[1][:-9], expected=("400",))
     assert "link" in text(cut, "error")
