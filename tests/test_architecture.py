@@ -14,7 +14,7 @@ LAYERS = (
     *("version", "errors", "assets", "io", "compute"),
     *METHOD,
     *("models", "surfaces", "images", "representations", "latents", "checkpoints"),
-    *("training", "probing", "sampling", "evaluation", "report", "reproduce", "demo", "cli"),
+    *("training", "probing", "sampling", "evaluation", "report", "reproduce", "demo", "studio", "cli"),
 )
 """A package imports those before it, never the reverse."""
 LOOSE = ("__init__", "__main__")

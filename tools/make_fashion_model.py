@@ -94,6 +94,13 @@ def main() -> None:
     for name, target in (("main", "model"), ("weak", "weak")):
         pack_directory(locate(work / name), FOLDER / target)
     pack_directory(work / "ae", FOLDER / "model" / "vae")
+    (FOLDER / "surfaces").mkdir(exist_ok=True)
+    for path in (
+        work / "surface" / "surfaces.safetensors",
+        work / "surface" / "surfaces.json",
+        work / "path/path.json",
+    ):
+        shutil.copy(path, FOLDER / "surfaces")
     size = sum(path.stat().st_size for part in ("model", "weak") for path in (FOLDER / part).rglob("*"))
     print(f"model and weak partner: {size / 1e6:.1f} MB")
 

@@ -14,6 +14,7 @@ from lwd.groups import Layout
 from lwd.path import Velocity
 from lwd.schedule.base import Schedule
 from lwd.solver import Solution, solve
+from lwd.solver.base import Watch
 from lwd.solver.dopri5 import ROWS
 from lwd.solver.settings import solver_settings
 
@@ -73,6 +74,8 @@ class SampleOptions:
     has the same bits in any batch, with a fixed-step method or adaptive="sample" (`lwd sample` uses this)."""
     drop: int = ROWS
     """With adaptive="sample", samples that are done leave the batch in multiples of this."""
+    watch: Watch | None = None
+    """Called with tau and the states after each step, padding included; dopri5 calls it at breakpoints and the end."""
 
     def noise(self, seeds: Sequence[int], layout: Layout) -> Tensor:
         """The state at tau = 0."""
@@ -108,7 +111,7 @@ def sample(
     noise, label = options.noise(seeds, layout), label.to(options.device)
     breakpoints = field_breakpoints(velocity, schedule) if options.breakpoints is None else options.breakpoints
     field = flow_field(velocity, schedule, layout, label)
-    solution = solve(field, noise, solver, breakpoints=breakpoints, rows=options.drop)
+    solution = solve(field, noise, solver, breakpoints=breakpoints, rows=options.drop, watch=options.watch)
     return first_rows(solution, count)
 
 

@@ -14,6 +14,7 @@ NOT_RUN = {
     "lwd data fetch": "downloads, or reads the official archive (tests/images/test_sources.py, with made archives)",
     "lwd fetch": "downloads gigabytes (tests/checkpoints/fetch, with a local hub of small files)",
     "lwd plan": "shows placeholders, and takes seconds for each preset (tests/training/test_plan.py)",
+    "lwd studio": "serves until Ctrl-C (tests/studio, with a browser)",
     "lwd surfaces measure": "needs published weights (tests/surfaces/test_band.py, with a small network)",
     "make": "CI runs the targets themselves",
 }

@@ -1,28 +1,17 @@
 """The report page in a real browser."""
 
-import os
 import re
-import shutil
 
 import pytest
 
+from browsers import start_browser
 from lwd.report.html import write_report
 from report.made_story import HOSTILE, SECTIONS, changed, hostile
-
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 @pytest.fixture(scope="module")
 def browser():
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install 'lwd[browser]'")
-    program = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if program is None:
-        pytest.skip(f"no browser ({', '.join(BROWSERS)}) is installed")
-    root = getattr(os, "geteuid", lambda: 1)() == 0  # Chromium's sandbox refuses to run as root
-    with api.sync_playwright() as play:
-        running = play.chromium.launch(executable_path=program, args=["--no-sandbox"] if root else [])
-        yield running
-        running.close()
+    yield from start_browser()
 
 
 @pytest.fixture

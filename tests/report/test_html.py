@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import pytest
 
 from lwd.errors import InputError
-from lwd.report.html import PAGE, render, write_report
+from lwd.report.html import render, script, write_report
 from messages import says
 from report.made_story import SECTIONS, changed, hostile
 
@@ -90,7 +90,7 @@ def test_the_story_comes_back_from_the_page(story):
         elements = Elements(render(given))
         assert [tag for tag, _ in elements.tags].count("script") == 2
         assert json.loads(elements.texts["script"][0]) == given
-        assert elements.texts["script"][1].strip() == (PAGE / "page.js").read_text("utf-8").strip()
+        assert elements.texts["script"][1].strip() == script().strip()
 
 
 def test_nothing_in_the_page_can_be_fetched(story):
@@ -108,8 +108,9 @@ def test_nothing_in_the_page_can_be_fetched(story):
 
 
 def test_the_script_never_parses_text_as_markup_or_code():
-    script = (PAGE / "page.js").read_text("utf-8")
-    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|srcdoc", script)
+    assert not re.search(
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|srcdoc", script()
+    )
 
 
 def test_sections_may_be_null_or_absent(story):

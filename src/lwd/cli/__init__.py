@@ -21,6 +21,7 @@ from lwd.cli import (
     runs,
     sample,
     schedule,
+    studio,
     surfaces,
     train,
 )
@@ -30,6 +31,7 @@ from lwd.version import __version__
 
 COMMANDS = (
     demo,
+    studio,
     sample,
     data,
     fit,

@@ -1,19 +1,17 @@
 """The contents of the report: curves, surfaces, tables, pictures and captions."""
 
-import base64
 import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from PIL import Image
 
 from lwd.demo.plan import NAMES, VARIANTS, Plan, samples_folder, train_folder
 from lwd.demo.results import Results, commands, findings
 from lwd.images.fashion import CLASSES, fashion_meta, fashion_semantic
-from lwd.images.pictures import png
+from lwd.images.pictures import data_uri, png
 from lwd.report.sheets import colours
 from lwd.report.trajectory import states_along
 from lwd.representations.judge import load_judge
@@ -201,7 +199,7 @@ def _grids(found: Results) -> dict[str, Any]:
         for variant in VARIANTS:
             path = samples_folder(found.out, name, variant) / "grid.png"
             alt = f"samples under {name}, {variant}: one column per class"
-            items.append({"name": name, "variant": variant, "image": _uri(_full_rows(path)), "alt": alt})
+            items.append({"name": name, "variant": variant, "image": data_uri(_full_rows(path)), "alt": alt})
     caption = (
         f"The first samples of each set, {found.plan.steps} Heun steps; equal positions have equal seed and class."
     )
@@ -232,7 +230,7 @@ def _trajectories(
         semantic = [colours(c.latents(z)["semantic"], like) for z in states.values()]
         for row, label in enumerate(SHOWN):
             pictures = {"texture": texture, "semantic": semantic}
-            frames = {group: [_uri(png(frame[row])) for frame in frames] for group, frames in pictures.items()}
+            frames = {group: [data_uri(png(frame[row])) for frame in frames] for group, frames in pictures.items()}
             runs.append({"name": name, "label": CLASSES[label], **frames, "times": _times(c.schedule, marks)})
         advance(1)
     caption = (
@@ -240,14 +238,3 @@ def _trajectories(
         "principal directions of the semantic state as red, green and blue."
     )
     return {"tau": [round(t, 5) for t in marks], "runs": runs, "caption": caption}
-
-
-def _uri(content: bytes) -> str:
-    """Encode a picture as a data URI; grey pictures are stored with one channel."""
-    image = Image.open(io.BytesIO(content))
-    grey = np.asarray(image.convert("RGB"))
-    if (grey == grey[..., :1]).all():
-        buffer = io.BytesIO()
-        image.convert("L").save(buffer, "PNG", optimize=True)
-        content = buffer.getvalue()
-    return "data:image/png;base64," + base64.b64encode(content).decode()

@@ -3,7 +3,7 @@
 import hashlib
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -197,6 +197,21 @@ def _block(stream: Any, size: int, networks: Sequence[Network], device: Any, pro
         if progress is not None:
             progress(len(pixels))
     return {name: torch.cat(values).contiguous() for name, values in found.items()}
+
+
+def features_of(
+    name: str, batches: Iterable[np.ndarray[Any, Any]], networks: Sequence[Network], device: torch.device | str = "cpu"
+) -> FeatureSet:
+    """Compute the features of a small set of images (n, h, w, 3) in memory; nothing is cached."""
+    stream, found = ((len(pixels), iter([pixels])) for pixels in batches), dict[str, list[Tensor]]()
+    with float32_to_the_bit():
+        for size, part in stream:
+            for key, values in _block(part, size, networks, device, None).items():
+                found.setdefault(key, []).append(values)
+    rows = {key: torch.cat(values) for key, values in found.items()}
+    moments = {key: [Moments().update(values[i::PARTS]) for i in range(PARTS)] for key, values in rows.items()}
+    count = len(next(iter(rows.values())))
+    return FeatureSet(name, count, rows, {key: one for key, one in moments.items() if key in KEPT})
 
 
 def _gather(images: Pictures, folder: Path, count: int) -> FeatureSet:

@@ -149,6 +149,18 @@ def frechet(samples: FeatureSet, feature: str, mean: Tensor, covariance: Tensor)
     return jackknife(value, without)
 
 
+def frechet_difference(one: FeatureSet, other: FeatureSet, feature: str, reference: tuple[Tensor, Tensor]) -> Metric:
+    """How much larger the distance of one set is, if row i of both is the same seed and class: errors cancel."""
+    value = frechet(one, feature, *reference).value - frechet(other, feature, *reference).value
+    rough = frechet_to(reference[0].double(), reference[1].double(), rough=True)
+
+    def without(part: int) -> float:
+        first, second = (features.moments(feature, part) for features in (one, other))
+        return rough(first.mean, first.covariance) - rough(second.mean, second.covariance)
+
+    return jackknife(value, without)
+
+
 def _by_rows(
     ref: Tensor, rows: Tensor, device: torch.device | None, done: Callable[[float], object]
 ) -> dict[str, Metric]:

@@ -1,5 +1,6 @@
 """Sets of pictures as files: writing PNG, grids and ADM's .npz; reading .npz, folders and data sets in order."""
 
+import base64
 import hashlib
 import io
 import lzma
@@ -38,6 +39,17 @@ def png(pixels: Pixels) -> bytes:
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, "PNG")
     return buffer.getvalue()
+
+
+def data_uri(content: bytes) -> str:
+    """Encode a PNG for a page, as a data URI; grey pictures are stored with one channel."""
+    image = Image.open(io.BytesIO(content))
+    grey = np.asarray(image.convert("RGB"))
+    if (grey == grey[..., :1]).all():
+        buffer = io.BytesIO()
+        image.convert("L").save(buffer, "PNG", optimize=True)
+        content = buffer.getvalue()
+    return "data:image/png;base64," + base64.b64encode(content).decode()
 
 
 def tile(pixels: Pixels, labels: Sequence[int]) -> Pixels:

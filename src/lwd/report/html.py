@@ -97,11 +97,16 @@ def render(story: Mapping[str, Any]) -> str:
     check_story(story)
     parts = {
         "style": (PAGE / "page.css").read_text("utf-8"),
-        "script": (PAGE / "page.js").read_text("utf-8"),
+        "script": script(),
         "story": _embedded(story),
     }
     template = (PAGE / "page.html").read_text("utf-8")
     return re.sub(r"\{\{ (\w+) \}\}", lambda found: parts[found[1]], template)
+
+
+def script() -> str:
+    """The page's script: drawing, which the studio shares, and the report itself."""
+    return "\n".join((PAGE / name).read_text("utf-8") for name in ("draw.js", "page.js"))
 
 
 def write_report(story: Mapping[str, Any], path: str | os.PathLike[str]) -> None:

@@ -28,7 +28,8 @@ from lwd.sampling.sde import SDE_METHODS, noise_ends, sampler_of, sde_settings
 from lwd.sampling.settings import RECOMMENDED, SEFI, UNIFORM, SampleSettings
 from lwd.sampling.text import TextPipeline
 from lwd.schedule.io import parse_schedule
-from lwd.solver import FIXED_METHODS
+from lwd.solver import FIXED_METHODS, Solution
+from lwd.solver.base import Watch
 
 ROWS = 8
 """Batches are padded to a multiple of this: see `lwd.sample`."""
@@ -142,24 +143,42 @@ class Generator:
     def device(self) -> torch.device:
         return self.pipe.device
 
-    def draw(self, low: int, high: int, solver: Mapping[str, Any]) -> tuple[Pixels, list[int]]:
-        """Draw images low to high - 1; returns pixels, and the number of evaluations of each image."""
+    def draw(
+        self, low: int, high: int, solver: Mapping[str, Any], watch: Watch | None = None
+    ) -> tuple[Pixels, list[int]]:
+        """Draw images low to high - 1; returns pixels, and the number of evaluations of each image.
+
+        watch: see `solve`.
+        """
+        solution = self.solve(low, high, solver, watch)
+        # Convolutions are rounded by the batch's size: the decoder always sees ROWS.
+        z = torch.cat([solution.z, solution.z[-1:].expand(-(high - low) % ROWS, -1, -1, -1)])
+        with float32_to_the_bit(self._exact):
+            pixels = np.concatenate([self.pipe.decode(part) for part in torch.split(z, ROWS)])
+        return pixels[: high - low], solution.nfe_per_sample.tolist()
+
+    def solve(self, low: int, high: int, solver: Mapping[str, Any], watch: Watch | None = None) -> Solution:
+        """Compute the latents of images low to high - 1.
+
+        watch: called with tau and the states after each step (not by sefi); the batch may have more rows.
+        """
         c, batch = self.pipe.checkpoint, self.settings.batch
         seeds = range(self.settings.seed + low, self.settings.seed + high)
         labels = self.conditions(self.labels()[low:high])
-        exact = choose_precision(self.settings.precision, self.device) == "fp32"
         # Other devices may choose kernels by batch size: the batch starts full and, if asked for fp32, stays full.
         rows = ROWS if self.device.type == "cpu" else max(batch, 1)
         place: dict[str, Any] = {"size": self.grid, "device": self.device, "rows": rows}
         if solver["method"] == "dopri5":
-            place["drop"] = rows if exact else ROWS
+            place["drop"] = rows if self._exact else ROWS
+        if watch is not None:
+            place["watch"] = watch
         draw = sampler_of(solver["method"])
-        with float32_to_the_bit(exact):
-            solution = draw(self.velocity(), c.schedule, c.layout, seeds=seeds, labels=labels, **place, **solver)
-            # Convolutions are rounded by the batch's size: the decoder always sees ROWS.
-            z = torch.cat([solution.z, solution.z[-1:].expand(-len(seeds) % ROWS, -1, -1, -1)])
-            pixels = np.concatenate([self.pipe.decode(part) for part in torch.split(z, ROWS)])
-        return pixels[: len(seeds)], solution.nfe_per_sample.tolist()
+        with float32_to_the_bit(self._exact):
+            return draw(self.velocity(), c.schedule, c.layout, seeds=seeds, labels=labels, **place, **solver)
+
+    @property
+    def _exact(self) -> bool:
+        return choose_precision(self.settings.precision, self.device) == "fp32"
 
 
 def balanced(classes: Sequence[int], count: int) -> list[int]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -245,7 +246,8 @@ def sample_sde(
     sde = ReverseSDE(velocity, schedule, layout, label, coefficients, last)
     breakpoints = field_breakpoints(velocity, schedule) if options.breakpoints is None else options.breakpoints
     steps = sde_steps(sde, breakpoints, chosen.method, chosen.steps, chosen.grid)
-    solution = integrate(sde, noise, steps, chosen.method, lambda k: step_noise(rows, k, noise.shape[1:]))
+    drawn = partial(step_noise, rows, shape=noise.shape[1:])
+    solution = integrate(sde, noise, steps, chosen.method, drawn, options.watch)
     return first_rows(solution, count)
 
 

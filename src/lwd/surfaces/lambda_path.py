@@ -183,6 +183,13 @@ def farthest_outside(schedule: Schedule, surfaces: Surfaces, points: int = 401) 
     return float(band.outside(schedule.times(tau).detach()).max())
 
 
+def largest_distance(schedule: Schedule, other: Schedule, points: int = 401) -> float:
+    """Largest distance of the local times of a curve from the path of another; both may run at any speed."""
+    tau = torch.linspace(0, 1, points, dtype=torch.float64)
+    here, there = (one.times(tau).detach() for one in (schedule, other))
+    return float(torch.cdist(here, there, p=torch.inf).amin(1).max())
+
+
 def largest_gap(one: Schedule, other: Schedule, points: int = 201) -> float:
     """Largest difference between the clocks of two schedules over tau (sup norm)."""
     tau = torch.linspace(0, 1, points, dtype=torch.float64)

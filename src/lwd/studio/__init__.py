@@ -1,0 +1,1 @@
+"""The studio: a page in the browser on which a schedule is drawn, sampled, compared and taken away."""

@@ -1,0 +1,5 @@
+"""The studio's page."""
+
+from pathlib import Path
+
+PAGE = Path(__file__).parent
