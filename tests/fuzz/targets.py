@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import torch
+import torch._dynamo  # which torch imports when it likes, and which then makes a cache directory
 
 import lwd
 from fuzz import corpora

@@ -108,7 +108,7 @@ def fail_at(step):
     return look
 
 
-@pytest.mark.parametrize("run", [lwd.train, lwd.surface_probe])
+@pytest.mark.parametrize("run", [lwd.train, pytest.param(lwd.surface_probe, marks=pytest.mark.slow)])
 def test_stopping_and_resuming_changes_no_bit(model, found, tmp_path, run):
     """Oracle: a run of 4 steps that nobody disturbed, in weights, moments, averages and surfaces."""
     run(settings(model), found[0], tmp_path / "one", cpu())
@@ -193,6 +193,7 @@ def test_commands(model, found, tmp_path, monkeypatch, capsys):
     assert drawn.tobytes() == written.tobytes()
 
 
+@pytest.mark.slow
 def test_a_surface_probe_on_captions(model, found, tmp_path, monkeypatch):
     """Oracle: surfaces on the grid, and a network that samples under any schedule, also the one found on them."""
     monkeypatch.chdir(tmp_path)
@@ -207,7 +208,7 @@ def test_a_surface_probe_on_captions(model, found, tmp_path, monkeypatch):
     curve = lwd.Bernstein([[0.2, 0.3, 0.5]], LAYOUT.names).freeze()
     assert point.under(curve).schedule == curve
     draw = ["sample", "--model", "probe", "--prompt", "a blue mug", "--size", "32", "--device", "cpu", "--scale", "1"]
-    options = ["--schedule", "offset:0.4", "--solver", "euler", "--steps", "2"]
+    options = ["--schedule", "offset:0.4", "--solver", "euler", "--steps", "3"]
     assert main([*draw, *options, "--out", "pictures"]) == 0
 
 
