@@ -12,7 +12,7 @@ TESTS  := $(BIN)/python -m pytest -n 2 --dist loadfile
 .DELETE_ON_ERROR:
 
 help:
-	@echo "make demo      from the embedded images to a report in about five minutes ($(OUT)/report.html)"
+	@echo "make demo      from the embedded images to a report in five to seven minutes ($(OUT)/report.html)"
 	@echo "make test      lint and the fast tests"
 	@echo "make test-all  lint, all tests (the report's in chromium, if there is one), all benchmarks at their kept sizes"
 	@echo "make test-gpu  50 steps of lwd-xl on this machine's GPU, a resumption and samples, beside what lwd plan says"
