@@ -143,6 +143,7 @@ def test_a_collapsed_optimum_is_named():
     assert at_the_edge(together) == ""
 
 
+@SLOW
 def test_three_groups_and_descent():
     """Oracle: the curve found on fitted surfaces is as good on the closed form as the closed form's own."""
     data = gaussian(0.5, groups=3)
