@@ -255,3 +255,47 @@ def test_a_shard_whose_header_has_infinite_shapes_is_refused(tmp_path):
     (tmp_path / "a.safetensors").write_bytes(len(head).to_bytes(8, "little") + head + bytes(8))
     with pytest.raises(lwd.InputError, match=says("a.safetensors", "labels")):
         LatentReader(tmp_path)
+
+
+def test_a_base_of_a_preset_may_be_too_long_for_a_file_name(tmp_path):
+    """The kernel's refusal was an OSError."""
+    (tmp_path / "p.yaml").write_text(f"base: {'x' * 5000}\n")
+    with pytest.raises(lwd.InputError, match=says("preset")):
+        load_config(str(tmp_path / "p.yaml"))
+
+
+@pytest.mark.parametrize("opened", [FolderSource, open_pictures])
+def test_folders_that_vanish_while_they_are_listed(tmp_path, monkeypatch, opened):
+    """A link to / leads into /proc, where folders come and go: FileNotFoundError and PermissionError."""
+    (tmp_path / "cats" / "gone").mkdir(parents=True)
+    real = os.scandir
+
+    def vanishing(path):
+        if str(path).endswith("gone"):
+            raise FileNotFoundError(2, "No such file or directory", str(path))
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", vanishing)
+    with pytest.raises(lwd.InputError, match=says("cats")):
+        opened(tmp_path / "cats" if opened is open_pictures else tmp_path)
+
+
+LONG = "x" * 5000
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        f"train {LONG} --preset cifar-small --out out",
+        f"data verify {LONG}",
+        f"evaluate {LONG} --reference fashion/test",
+        f"surfaces show {LONG}",
+        f"sample --model {LONG} --out out.png",
+        f"plan {LONG}",
+    ],
+    ids=lambda command: command.split()[0],
+)
+def test_a_path_that_the_system_refuses_gets_one_line(command, capsys):
+    """OSError: File name too long."""
+    assert main(command.split()) == 2
+    assert capsys.readouterr().err.count("\n") == 1

@@ -6,6 +6,7 @@ The state is in OUT/state.json. It belongs to one version of the source: if a fi
 import argparse
 import hashlib
 import json
+import math
 import os
 import signal
 import sys
@@ -22,9 +23,9 @@ from fuzz.targets import TARGETS
 from lwd.io.files import write_json
 
 SEED = 20
-SLICE = 50
+SLICE = 500
 """Tries between two lines of the state."""
-SLICE_KILLS = 5
+SLICE_KILLS = 20
 ROUND = "round: "
 QUICK = {"tries": 2_500, "kills": 40}
 FULL = {"tries": 100_000, "kills": 1_000}
@@ -136,7 +137,8 @@ def kills(record: Record, wanted: int, names: list[str]) -> None:
             if done[name] >= 1:
                 return
             state = record.value["kills"][name]
-            code, printed = in_child(_rounds, name, state["rounds"], 1 if name in RARE else SLICE_KILLS, root)
+            left = math.ceil(shares[name] - state["kills"])
+            code, printed = in_child(_rounds, name, state["rounds"], min(left, SLICE_KILLS), root)
             for line in printed.splitlines():
                 if line.startswith(ROUND):
                     dead, lost, different = json.loads(line.removeprefix(ROUND))

@@ -2,6 +2,7 @@
 
 import argparse
 import ast
+import errno
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -48,6 +49,8 @@ COMMANDS = (
     fetch,
     convert,
 )
+OF_THE_SYSTEM = {errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENOTDIR, errno.EIO, errno.ESTALE}
+"""Errors of a path or disk that no code can fix; they get one line, any other OSError its traceback."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -94,6 +97,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(arguments.run(arguments))
     except (InputError, SolveError) as error:
         print(f"lwd: {error}{_flag(parser, arguments, error)}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        if error.errno not in OF_THE_SYSTEM or error.filename is None:
+            raise
+        print(f"lwd: cannot use {str(error.filename)[:200]!r}: {error.strerror}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("lwd: interrupted", file=sys.stderr)

@@ -215,7 +215,10 @@ class FolderPictures:
     def __init__(self, root: Path, size: int = 0) -> None:
         self.root, self.size, self.name = root, size, root.resolve().name
         found = (p for p in root.rglob("*") if p.suffix.lower() in SUFFIXES and not p.name.startswith("."))
-        self.files = sorted(p for p in found if p.is_file())
+        try:
+            self.files = sorted(p for p in found if os.path.isfile(p))
+        except OSError as error:  # a folder vanished, or may not be read
+            raise InputError(f"cannot list {root}: {error.strerror or error}") from error
         if not self.files:
             raise InputError(f"{root} has no images ({', '.join(SUFFIXES)})")
 

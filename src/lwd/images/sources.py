@@ -184,15 +184,19 @@ def _images_below(root: Path, folder: str, above: tuple[str, ...] = ()) -> Itera
     real = os.path.realpath(root / folder)
     if real in above:
         return
-    with os.scandir(root / folder) as entries:
-        for entry in entries:
-            if entry.name.startswith("."):
-                continue
-            name = f"{folder}/{entry.name}"
-            if _is_folder(entry):
-                yield from _images_below(root, name, (*above, real))
-            elif name.lower().endswith(SUFFIXES) and _is_file(entry):
-                yield name
+    try:
+        with os.scandir(root / folder) as entries:
+            listed = list(entries)
+    except OSError as error:
+        raise InputError(f"cannot list {root / folder}: {error.strerror or error}") from error
+    for entry in listed:
+        if entry.name.startswith("."):
+            continue
+        name = f"{folder}/{entry.name}"
+        if _is_folder(entry):
+            yield from _images_below(root, name, (*above, real))
+        elif name.lower().endswith(SUFFIXES) and _is_file(entry):
+            yield name
 
 
 def _is_folder(entry: "os.DirEntry[str]") -> bool:

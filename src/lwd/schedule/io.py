@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from lwd.errors import InputError, nearest
@@ -41,7 +40,7 @@ def load_schedule(path: str | os.PathLike[str]) -> Schedule:
 
 def read_provenance(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return how the schedule in a file was found; empty for a word, or a file without provenance."""
-    value = read_json(path) if _exists(path) else {}
+    value = read_json(path) if os.path.exists(path) else {}
     provenance = value.get("provenance", {}) if isinstance(value, Mapping) else {}
     return dict(provenance) if isinstance(provenance, Mapping) else {}
 
@@ -52,10 +51,10 @@ def parse_schedule(text: str, groups: Sequence[str] | None = None, lead: str | N
     groups and lead apply to words; a file has its own, and is rejected if its groups differ.
     """
     word, _, argument = text.partition(":")
-    if word in WORDS and (argument or not Path(text).is_file()):
+    if word in WORDS and (argument or not os.path.isfile(text)):
         names = tuple(PAPER_GROUPS if groups is None else groups)
         return WORDS[word](argument, names, lead)
-    if not _exists(text):
+    if not os.path.exists(text):
         raise InputError(
             f"{text!r} is neither a file nor a schedule word; write offset:0.3, synchronous, cascade, "
             "polynomial or the path of a schedule file"
@@ -67,13 +66,6 @@ def parse_schedule(text: str, groups: Sequence[str] | None = None, lead: str | N
         leads = getattr(schedule, "lead", "no group")
         raise InputError(f"in {text} {leads} leads, but {lead!r} was requested")
     return schedule
-
-
-def _exists(path: str | os.PathLike[str]) -> bool:
-    try:
-        return Path(path).exists()
-    except OSError:  # not a valid file name
-        return False
 
 
 def _word_offset(argument: str, groups: tuple[str, ...], lead: str | None) -> Schedule:

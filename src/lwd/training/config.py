@@ -1,5 +1,6 @@
 """Typed configuration of a run: defaults, presets that change some of them, and `section.key=value` changes."""
 
+import os
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -254,7 +255,7 @@ def load_config(preset: str = "", changes: Sequence[str] = ()) -> Config:
 
     `lwd-xl@3m` is the preset at one of its budgets.
     """
-    preset, _, budget = preset.partition("@") if not Path(preset).is_file() else (preset, "", "")
+    preset, _, budget = preset.partition("@") if not os.path.isfile(preset) else (preset, "", "")
     value = {"name": Path(preset).stem} | _preset(preset, ()) if preset else {}
     if budget:
         budgets = value.get("budgets", {})
@@ -291,7 +292,7 @@ def _preset(name: str, seen: tuple[str, ...]) -> dict[str, Any]:
     known = preset_names()
     if name in known:
         text = (resources.files("lwd.training") / "presets" / f"{name}.yaml").read_text()
-    elif Path(name).is_file():
+    elif os.path.isfile(name):
         if check_file(name) > MAX_YAML_BYTES:
             raise InputError(f"{name} is too large for a preset (more than {MAX_YAML_BYTES} bytes)")
         try:
