@@ -299,3 +299,20 @@ def test_a_path_that_the_system_refuses_gets_one_line(command, capsys):
     """OSError: File name too long."""
     assert main(command.split()) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_links_to_a_folder_above_are_not_followed(tmp_path):
+    """A link to / made the walk visit the whole file system: more than 10 s."""
+    (tmp_path / "photos" / "cats").mkdir(parents=True)
+    for place in (tmp_path / "else.png", tmp_path / "photos" / "cats" / "a.png"):
+        Image.new("RGB", (8, 8)).save(place)
+    for name, target in (("root", "/"), ("up", tmp_path), ("own", tmp_path / "photos")):
+        (tmp_path / "photos" / "cats" / name).symlink_to(target)
+    assert FolderSource(tmp_path / "photos").files == ["cats/a.png"]
+
+
+def test_a_folder_is_no_npz(tmp_path):
+    """images.npz as a link to / was listed as a folder of images."""
+    (tmp_path / "images.npz").symlink_to("/")
+    with pytest.raises(lwd.InputError, match=says("images.npz")):
+        open_pictures(tmp_path / "images.npz")

@@ -91,10 +91,10 @@ def _tries(name: str, first: int, last: int) -> None:
             print(json.dumps(["violation", str(found)] if isinstance(found, Found) else [found, ""]), flush=True)
 
 
-def fuzz(record: Record, tries: int) -> None:
-    each = -(-tries // len(TARGETS))
+def fuzz(record: Record, tries: int, names: list[str]) -> None:
+    each = -(-tries // len(names))
     while True:
-        done = {name: record.value["fuzz"].get(name, {}).get("done", 0) for name in TARGETS}
+        done = {name: record.value["fuzz"].get(name, {}).get("done", 0) for name in names}
         name = min(done, key=lambda one: done[one])
         if done[name] >= each:
             return
@@ -227,6 +227,7 @@ def main() -> int:
     parser.add_argument("--tries", type=int, help="mutations over all loaders")
     parser.add_argument("--kills", type=int, help="kills over all commands")
     parser.add_argument("--only", choices=("fuzz", "kills", "faults"), help="one part")
+    parser.add_argument("--loader", action="append", choices=list(TARGETS), help="fuzz these loaders only")
     parser.add_argument("--job", action="append", help="kill these commands only")
     arguments = parser.parse_args()
     sizes = QUICK if arguments.quick else FULL
@@ -236,7 +237,7 @@ def main() -> int:
     if arguments.only in (None, "faults"):
         faults(record)
     if arguments.only in (None, "fuzz"):
-        fuzz(record, sizes["tries"] if arguments.tries is None else arguments.tries)
+        fuzz(record, sizes["tries"] if arguments.tries is None else arguments.tries, arguments.loader or list(TARGETS))
     if arguments.only in (None, "kills"):
         kills(record, sizes["kills"] if arguments.kills is None else arguments.kills, arguments.job or JOBS)
     print(table(record))

@@ -114,6 +114,8 @@ def open_pictures(name: str | os.PathLike[str], size: int = 0) -> Pictures:
         if str(name).count("/") <= 1 and str(name).partition("/")[0] in ("cifar10", "fashion"):
             return SourcePictures(open_source(str(name)), size)
         raise InputError(f"{name} is neither an .npz, nor a folder of images, nor a data set such as cifar10/test")
+    if path.suffix == ".npz":
+        raise InputError(f"{path} is a folder, not an .npz file")
     # In a directory of lwd sample, the pictures next to images/ (grid.png, trajectory.png) are not samples.
     sampled = (path / "manifest.json").is_file() or ((path / "grid.png").is_file() and (path / "images").is_dir())
     return FolderPictures(path / "images" if sampled else path, size)

@@ -135,8 +135,9 @@ class FolderSource:
             raise InputError(f"{root} has no class folders; images are expected as {root}/CLASS/IMAGE.jpg")
         self.files: list[str] = []  # strings relative to the root: a million Path objects would need a gigabyte
         labels: list[int] = []
+        above = tuple(str(parent) for parent in (root.resolve(), *root.resolve().parents))
         for label, folder in enumerate(self.classes):
-            found = sorted(_images_below(root, folder), key=lambda name: name.split("/"))
+            found = sorted(_images_below(root, folder, above), key=lambda name: name.split("/"))
             if not found:
                 raise InputError(f"{root / folder} has no images ({', '.join(SUFFIXES)})")
             self.files += found
@@ -179,8 +180,8 @@ class FolderSource:
         return digest.hexdigest()[:16]
 
 
-def _images_below(root: Path, folder: str, above: tuple[str, ...] = ()) -> Iterator[str]:
-    """Yield image names relative to the root; links back to a parent folder are not followed."""
+def _images_below(root: Path, folder: str, above: tuple[str, ...]) -> Iterator[str]:
+    """Yield image names relative to the root; links back to a folder `above` are not followed."""
     real = os.path.realpath(root / folder)
     if real in above:
         return
