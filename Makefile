@@ -14,13 +14,13 @@ TESTS  := $(BIN)/python -m pytest -n 2 --dist loadfile
 help:
 	@echo "make demo      from the embedded images to a report in five to seven minutes ($(OUT)/report.html)"
 	@echo "make test      lint and the fast tests"
-	@echo "make test-all  lint, all tests (the report's in chromium, if there is one), all benchmarks at their kept sizes"
+	@echo "make test-all  lint, all tests (those in a browser, if there is a chromium), make audit, make soak-quick"
 	@echo "make test-gpu  50 steps of lwd-xl on this machine's GPU, a resumption and samples, beside what lwd plan says"
 	@echo "make soak      hours of hostile files, kills and faults, as a table (resumable; $(SOAK)/state.json)"
 	@echo "make soak-quick  the same in about ten minutes; part of make test-all"
 	@echo "make audit     known vulnerabilities of the installed packages (pip-audit); part of make test-all"
 	@echo "make lint      ruff and mypy"
-	@echo "make bench     the scripts in benchmarks/"
+	@echo "make bench     the scripts in benchmarks/ at their kept sizes (hours)"
 	@echo "make clean     remove .venv and caches"
 
 demo: $(VENV)/.ready-run
@@ -33,7 +33,6 @@ test-all: lint $(VENV)/.ready-browser
 	$(TESTS)
 	$(MAKE) audit
 	$(MAKE) soak-quick
-	$(MAKE) bench
 
 # CUDA builds of torch: make test-gpu after installing one into .venv, if pip chose another.
 test-gpu: $(VENV)/.ready-dev
