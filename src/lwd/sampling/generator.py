@@ -232,12 +232,7 @@ def open_generator(
     asked = settings.model_fields_set
     if isinstance(pipe, TextPipeline):
         weak = pipe.default_guide(settings.scale) if weak is None else weak
-        if settings.negative is not None and weak != "null":
-            raise InputError(NO_NEGATIVE, argument="negative")
-        settings = with_defaults(settings, pipe.checkpoint.sampling, weak is not None)
-        settings = settings if weak is not None else settings.changed(scale=None)
-        settings = settings if "batch" in asked else settings.changed(batch=1)
-        settings = settings.changed(precision=choose_precision(settings.precision, where))
+        settings = _text_settings(settings, pipe, weak, where)
         prompts = pipe.settings_prompts(settings)
         return Generator(pipe, settings, weak, about if weak is None else {"guide": {}} | about, names, prompts)
     for name in ("prompts", "negative", "size"):
@@ -249,6 +244,17 @@ def open_generator(
     precision = choose_precision(settings.precision, where)
     settings = settings.changed(labels=tuple(pipe.check_labels(settings.labels)), precision=precision)
     return Generator(pipe, settings, weak, about, names)
+
+
+def _text_settings(settings: SampleSettings, pipe: TextPipeline, weak: Any, device: torch.device) -> SampleSettings:
+    """Settings of a text-to-image model, with its own defaults; one picture at a time, unless a batch is given."""
+    if settings.negative is not None and weak != "null":
+        raise InputError(NO_NEGATIVE, argument="negative")
+    batch = settings.batch if "batch" in settings.model_fields_set else 1
+    precision = choose_precision(settings.precision, device)
+    filled = with_defaults(settings, pipe.checkpoint.sampling, weak is not None)
+    filled = filled if weak is not None else filled.changed(scale=None)
+    return filled.changed(batch=batch, precision=precision)
 
 
 def with_defaults(settings: SampleSettings, defaults: SamplingDefaults | None, guided: bool) -> SampleSettings:
