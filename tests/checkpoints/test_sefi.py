@@ -52,6 +52,51 @@ def test_recorded_defaults(tmp_path):
     assert named.family == "rl"
 
 
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [
+        ("SeFi-Image-2B-turbo", "turbo"),
+        ("own-dmd2-4steps", "turbo"),
+        ("distilled_model", "turbo"),
+        ("SeFi-Image-1B-RL", "rl"),
+        ("scalar-reward", "rl"),
+        ("curl-model", "base"),
+    ],
+)
+def test_the_family_by_name(tmp_path, name, family):
+    """Oracle: the reference's rules: turbo, distill, dmd and scalar anywhere in the name, rl as a word."""
+    assert load_sefi(write_model(tmp_path / "m"), name=f"someone/{name}").family == family
+
+
+def test_keys_that_the_reference_ignores(tmp_path):
+    """Oracle: the network without them: of transformer_overrides the reference reads six keys, and no other."""
+    overrides = settings()["model"]["transformer_overrides"]
+    ignored = {"eps": 0.5, "rope_theta": 3, "axes_dims_rope": [8, 8, 0, 0], "note": "text", "out_channels": 7}
+    backbone = load_sefi(write_model(tmp_path / "a")).config.backbone
+    point = load_sefi(write_model(tmp_path / "b", model={"transformer_overrides": overrides | ignored}))
+    assert point.config.backbone == backbone
+
+
+def test_recorded_guidance_up_to_one_is_none(tmp_path):
+    """Oracle: the reference guides only with a scale above 1."""
+    for scale in (0.5, 1):
+        found = load_sefi(write_model(tmp_path, inference={"guidance_scale": scale})).sampling
+        assert (found.guide, found.scale) == ("", 1.0)
+
+
+def test_pixels_per_token_are_the_autoencoders(tmp_path):
+    """Oracle: 2 latent pixels per token, and a factor of 2 for each of the autoencoder's levels but one."""
+    write_autoencoder(write_model(tmp_path))
+    assert load_sefi(tmp_path).grid((32, 48)) == (2, 3)
+    path = tmp_path / "vae" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"block_out_channels": [4, 4]}))
+    point = load_sefi(tmp_path)
+    assert point.grid((32, 48)) == (8, 12)
+    assert point.config.grid == (16, 16)
+    with pytest.raises(lwd.InputError, match=says(4, "30x32")):
+        point.grid((30, 32))
+
+
 def test_schedules_of_the_band(tmp_path):
     """Oracle: offsets that it was trained with are allowed, others only if asked for."""
     sefi = {"delta_t_min": 0.0, "delta_t_max": 0.2}

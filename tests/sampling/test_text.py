@@ -1,17 +1,20 @@
 """Prompts in, images out: text encoder, autoencoder, pipeline and command."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 import torch
 from diffusers import Flux2KleinPipeline
 from PIL import Image
+from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 
 import lwd
 from lwd.checkpoints.sefi import load_sefi, schedule_of
 from lwd.cli import main
+from lwd.models.sefi import SeFiNetwork
 from lwd.representations.flux2 import Flux2Autoencoder
 from lwd.representations.text import TextEncoder, TextSettings
 from lwd.representations.texture import TextureAutoencoder, to_uint8
@@ -86,6 +89,29 @@ def test_embeddings_are_hidden_states(model, cache):
     assert encoder.is_loaded
 
 
+def test_the_template_of_the_processor_comes_first(model, tmp_path):
+    """Oracle: the reference asks the processor, whose chat_template.json comes before that of the tokenizer."""
+    folder = model / "text_encoder" / "Qwen3-VL-2B-Instruct"
+    other = tmp_path / "other"
+    shutil.copytree(folder, other)
+    own = (other / "chat_template.jinja").read_text()
+    (other / "chat_template.jinja").unlink()
+    config = json.loads((other / "tokenizer_config.json").read_text())
+    (other / "tokenizer_config.json").write_text(json.dumps(config | {"chat_template": "apple"}))
+    of_tokenizer = TextEncoder(TextSettings(other, (1, 2, 3), 24))(["a mug"]).embeddings
+    (other / "chat_template.json").write_text(json.dumps({"chat_template": own}))
+    wanted = TextEncoder(TextSettings(folder, (1, 2, 3), 24))(["a mug"]).embeddings
+    assert torch.equal(TextEncoder(TextSettings(other, (1, 2, 3), 24))(["a mug"]).embeddings, wanted)
+    assert not torch.equal(of_tokenizer, wanted)
+
+
+def test_hidden_states_from_the_end(model):
+    """Oracle: the same states by their number; the encoder has an embedding and four blocks."""
+    folder = model / "text_encoder" / "Qwen3-VL-2B-Instruct"
+    found = [TextEncoder(TextSettings(folder, layers, 24))(["a mug"]).embeddings for layers in ((-1, -3), (4, 2))]
+    assert torch.equal(*found)
+
+
 def test_bad_prompts(model, cache, tmp_path):
     """Oracle: one line that says how many tokens there are and may be, or what is missing."""
     folder = model / "text_encoder" / "Qwen3-VL-2B-Instruct"
@@ -99,6 +125,49 @@ def test_bad_prompts(model, cache, tmp_path):
     with pytest.raises(lwd.InputError, match=says("config.json", "text_encoder")):
         TextEncoder(TextSettings(tmp_path, (1,), 24))(["apple"])
     assert not list(cache.glob("*")) if cache.exists() else True
+
+
+def truncated(folder):
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:500])
+
+
+def without_a_block(folder):
+    state = load_file(folder / "model.safetensors")
+    kept = {name: tensor for name, tensor in state.items() if "layers.2." not in name}
+    save_file(kept, folder / "model.safetensors", {"format": "pt"})
+
+
+def without_a_tokenizer(folder):
+    (folder / "tokenizer.json").unlink()
+    (folder / "tokenizer_config.json").unlink()
+
+
+def without_padding(folder):
+    path = folder / "tokenizer_config.json"
+    value = json.loads(path.read_text())
+    value.pop("pad_token")
+    path.write_text(json.dumps(value))
+
+
+@pytest.mark.parametrize(
+    ("broken", "facts"),
+    [
+        (truncated, ()),
+        (without_a_block, ("model.language_model.layers.2.input_layernorm.weight",)),
+        (without_a_tokenizer, ("tokenizer.json",)),
+        (without_padding, ("padding",)),
+    ],
+)
+def test_incomplete_text_encoders(model, tmp_path, capfd, broken, facts):
+    """Oracle: one line that names the directory, instead of embeddings of random weights or of no tokens."""
+    folder = tmp_path / "encoder"
+    shutil.copytree(model / "text_encoder" / "Qwen3-VL-2B-Instruct", folder)
+    broken(folder)
+    with pytest.raises(lwd.InputError, match=says(str(folder), *facts)) as error:
+        TextEncoder(TextSettings(folder, (1, 2, 3), 24))(["apple"])
+    assert "\n" not in str(error.value)
+    assert not capfd.readouterr().err
 
 
 def test_a_call_is_embed_sample_decode(model):
@@ -136,6 +205,8 @@ def test_other_solvers_and_guides():
         pipe(both, size=33)
     with pytest.raises(lwd.InputError, match=says("strength")):
         pipe(both, strength=1)
+    with pytest.raises(lwd.InputError, match=says("negative")):
+        pipe(both, prompts("negative_embeds"), scale=1)
     with pytest.raises(lwd.InputError, match=says(24, 7)):
         TextPipeline(lwd_checkpoint(), encoder=lambda texts: lwd.Prompts.of(torch.zeros(len(texts), 5, 7)))("apple")
 
@@ -195,6 +266,23 @@ def test_the_command(model, tmp_path, capsys):
     assert says("negative").match(capsys.readouterr().err)
 
 
+def test_a_picture_costs_no_more_than_itself(model, tmp_path, monkeypatch):
+    """Oracle: rows that network and autoencoder see: one picture at a time, or as many as asked for."""
+    seen = {"network": [], "autoencoder": []}
+    forward, decode = SeFiNetwork.forward, Flux2Autoencoder.decode
+    monkeypatch.setattr(SeFiNetwork, "forward", lambda *a: seen["network"].append(len(a[1])) or forward(*a))
+    monkeypatch.setattr(Flux2Autoencoder, "decode", lambda *a: seen["autoencoder"].append(len(a[1])) or decode(*a))
+    command = ["sample", "--model", str(model), "--size", "32", "--device", "cpu", "--steps", "1", "--scale", "1"]
+    command += ["--prompt", "a red apple", "--prompt", "a blue mug", "--prompt", "table"]
+    for options, rows in (([], [1, 1, 1]), (["--batch", "2"], [2, 2])):
+        assert main([*command, *options, "--out", str(tmp_path / f"out{len(rows)}")]) == 0
+        assert seen == {"network": rows, "autoencoder": rows}
+        for part in seen.values():
+            part.clear()
+    alone, pair = (np.load(tmp_path / f"out{n}" / "samples.npz")["arr_0"].astype(int) for n in (3, 2))
+    assert np.abs(alone - pair).max() <= 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
@@ -221,6 +309,7 @@ def test_other_samplers_by_command(model, tmp_path, options):
         (["--prompt", "apple", "--label", "3"], ("--label",)),
         (["--prompt", "apple", "--size", "40"], (16, "40x40", "--size")),
         (["--prompt", "apple", "--size", "wide"], ("wide", "--size")),
+        (["--prompt", "apple", "--negative", "mug", "--scale", "1"], ("--negative",)),
         (["--prompt", "apple", "--schedule", "offset:0.3"], ("0.1", "--other-schedule")),
         (["--prompt", "apple", "--solver", "heun", "--steps", "4", "--shift", "0.3"], ("shift", "sefi", "--shift")),
     ],

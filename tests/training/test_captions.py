@@ -17,6 +17,7 @@ from lwd.models.sefi import SeFiNetwork
 from lwd.objective import FlowObjective
 from lwd.representations.text import TextEncoder, TextSettings
 from lwd.sampling.text import TextPipeline
+from lwd.training.config import load_config
 from lwd.training.journal import read_metrics
 from lwd.training.task import Task
 from lwd.training.train import build_network, open_data
@@ -56,6 +57,17 @@ def trainer(model, latents, out, **sections):
     data = open_data(latents, config)
     task = Task(build_network(config, data), FlowObjective(LAYOUT), schedule_of(0.1))
     return Trainer(config, data, out, task, cpu())
+
+
+def test_the_preset_is_the_public_recipe():
+    """Oracle: the reference's configuration for all weights (full_1b_zero2.yaml and its base), but its averaging."""
+    config = load_config("sefi")
+    o, r, loss = config.optimizer, config.run, config.objective
+    assert (o.lr, o.beta1, o.beta2, o.weight_decay, o.warmup, o.clip) == (1e-5, 0.9, 0.999, 0.01, 1000, 1.0)
+    assert (o.ema, r.steps, r.label_drop, r.tau, r.tau_mean) == (0.9999, 10_000, 0.1, "logit-normal", -1.532)
+    assert (config.schedule, config.groups) == ("offset:0.1", ("semantic", "texture"))
+    assert (loss.reduction, loss.weight_gradient, loss.cosine, loss.align) == ("channels", "none", 0.0, 0.0)
+    assert set(loss.weights.values()) <= {1.0}
 
 
 def test_batches_have_embedded_captions(model, found):

@@ -33,7 +33,7 @@ SOLVER = "sefi"
 PATCH = 2
 """Latent pixels of the autoencoder along each side of a token."""
 FACTOR = 16
-"""Pixels of a picture along each side of a token."""
+"""Pixels of a picture along each side of a token, with the published autoencoders."""
 LEVELS = 1000
 WEIGHTS = "diffusion_pytorch_model"
 QWEN = {
@@ -86,9 +86,10 @@ class TextCheckpoint(Checkpoint):
     def grid(self, size: tuple[int, int] | None = None) -> tuple[int, int]:
         """Height and width of the latents of a picture."""
         height, width = size or self.size
-        if min(height, width) < FACTOR or height % FACTOR or width % FACTOR:
-            raise InputError(f"height and width must be multiples of {FACTOR}, got {height}x{width}", argument="size")
-        return height // FACTOR, width // FACTOR
+        factor = pixels_per_token(self.autoencoder)
+        if min(height, width) < factor or height % factor or width % factor:
+            raise InputError(f"height and width must be multiples of {factor}, got {height}x{width}", argument="size")
+        return height // factor, width // factor
 
     def __repr__(self) -> str:
         count = sum(weight.numel() for weight in self.velocity.parameters())
@@ -231,8 +232,7 @@ def _architecture(config: SeFiFile, root: Path, vae: Path, stored: Mapping[str, 
         raise InputError(f"{file} must be an object")
     backbone, scale = dict(value), config.scale()
     if scale == CUSTOM:
-        changes = config.model.transformer_overrides.items()
-        backbone |= {key: number if key == "mlp_ratio" else int(number) for key, number in changes}
+        backbone |= config.model.transformer_overrides.model_dump(exclude_none=True)
     elif scale:
         backbone |= scale_settings(scale)
     if type(backbone.get("joint_attention_dim")) is not int:
@@ -243,8 +243,8 @@ def _architecture(config: SeFiFile, root: Path, vae: Path, stored: Mapping[str, 
         texture = entry.shape[1] - semantic
     if texture is None or texture < 1:
         raise InputError(f"model.semantic_channels is {semantic}, which leaves no channels for the texture")
-    height, width = config.size
-    grid = (max(1, height // FACTOR), max(1, width // FACTOR))
+    (height, width), factor = config.size, pixels_per_token(vae)
+    grid = (max(1, height // factor), max(1, width // factor))
     return SeFiConfig(Layout.of(semantic=semantic, texture=texture), backbone, grid)
 
 
@@ -256,6 +256,15 @@ def _texture_channels(vae: Path) -> int | None:
     if type(channels) is not int:
         raise InputError(f"{vae / 'config.json'} has no latent_channels")
     return channels * PATCH**2
+
+
+def pixels_per_token(vae: Path | None) -> int:
+    """Pixels along each side of a token: the autoencoder halves the picture at all levels but one."""
+    if vae is None or not (vae / "config.json").is_file():
+        return FACTOR
+    value = read_json(vae / "config.json")
+    levels = value.get("block_out_channels") if isinstance(value, Mapping) else None
+    return FACTOR if not isinstance(levels, list) or not 0 < len(levels) < 16 else int(PATCH * 2 ** (len(levels) - 1))
 
 
 def _asset(root: Path, base: str, folder: str) -> Path:

@@ -51,12 +51,23 @@ class AssetsSection(Foreign):
     scheduler_path: str = "."
 
 
+class OverridesSection(Foreign):
+    """Sizes of a custom network: all that the reference reads; others come from transformer/config.json."""
+
+    attention_head_dim: Count | None = None
+    num_attention_heads: Count | None = None
+    num_layers: Count | None = None
+    num_single_layers: Count | None = None
+    joint_attention_dim: Count | None = None
+    mlp_ratio: Annotated[float, Field(gt=0)] | None = None
+
+
 class ModelSection(Foreign):
     model_name: str = ""
     family: str = ""
     variant: str = ""
     transformer_scale: str = ""
-    transformer_overrides: dict[str, float] = Field(default_factory=dict)
+    transformer_overrides: OverridesSection = OverridesSection()
     semantic_channels: Count
     texture_vae: TextureSection = TextureSection()
     text_encoder: TextSection = TextSection()
@@ -115,8 +126,9 @@ class SeFiFile(Foreign):
         return self.inference.steps or self.inference.default_steps or (4 if family == "turbo" else 50)
 
     def guidance(self, family: Family) -> float:
+        """The scale; the reference takes 1 and less as no guidance."""
         chosen = self.inference.guidance_scale or self.inference.default_guidance_scale
-        return chosen or (1.0 if family == "turbo" else 4.0)
+        return max(1.0, chosen or (1.0 if family == "turbo" else 4.0))
 
     def shift(self, family: Family) -> float:
         return self.inference.timestep_shift_alpha or (1.0 if family == "turbo" else 0.3)
@@ -129,10 +141,10 @@ class SeFiFile(Foreign):
             if configured not in FAMILIES:
                 raise InputError(f"family must be base, rl or turbo, got {configured!r}")
             return FAMILIES[configured]
-        words = re.split(r"[^a-z0-9]+", place.lower())
-        if any(word in ("turbo", "distill", "dmd") for word in words):
+        lower = place.lower()
+        if any(word in lower for word in ("turbo", "distill", "dmd")):
             return "turbo"
-        return "rl" if "rl" in words else "base"
+        return "rl" if "rl" in re.split(r"[^a-z0-9]+", lower) or "scalar" in lower else "base"
 
     def scale(self) -> str:
         """One of `SCALES`, custom, or empty if transformer/config.json alone decides."""

@@ -2,8 +2,8 @@
 
 import gc
 import hashlib
-import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +11,7 @@ from threading import RLock
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 
 from lwd.errors import InputError, import_extra
@@ -19,7 +20,7 @@ from lwd.io.tensors import read_safetensors, write_safetensors
 from lwd.models.sefi import Prompts
 
 KEY = "embeddings"
-REASONS = (OSError, ValueError, RuntimeError, TypeError, KeyError, AttributeError, ImportError)
+REASONS = (SafetensorError, OSError, ValueError, RuntimeError, TypeError, KeyError, AttributeError, ImportError)
 
 
 @dataclass(frozen=True)
@@ -135,8 +136,8 @@ class TextEncoder:
             use_cache=False,
             return_dict=True,
         ).hidden_states
-        if max(s.layers) >= len(states) or min(s.layers) < 0:
-            raise InputError(f"{s.directory} has hidden states 0 to {len(states) - 1}, not {max(s.layers)}")
+        if wrong := [layer for layer in s.layers if not -len(states) <= layer < len(states)]:
+            raise InputError(f"{s.directory} has hidden states 0 to {len(states) - 1}, not {wrong[0]}")
         return torch.cat([states[layer][0] for layer in s.layers], -1)
 
     def _tokens(self, tokenizer: Any, text: str) -> dict[str, Tensor]:
@@ -162,30 +163,58 @@ class TextEncoder:
     def _load(self) -> tuple[Any, Any]:
         if self._loaded is None:
             transformers = import_extra("transformers", "text", "embedding prompts")
-            folder, log = str(self.settings.directory), transformers.utils.logging
-            shown = log.is_progress_bar_enabled()
-            log.disable_progress_bar()
+            folder = str(self.settings.directory)
+            _check_tokenizer(self.settings.directory)
             try:
-                # In parts of the library: the processor of Qwen3-VL would also need torchvision.
-                tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
-                full = transformers.Qwen3VLForConditionalGeneration.from_pretrained(
-                    folder, dtype=self.dtype, local_files_only=True, use_safetensors=True
-                )
+                with _quiet(transformers.utils.logging):
+                    # In parts of the library: the processor of Qwen3-VL would also need torchvision.
+                    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+                    full, info = transformers.Qwen3VLForConditionalGeneration.from_pretrained(
+                        folder, dtype=self.dtype, local_files_only=True, use_safetensors=True, output_loading_info=True
+                    )
             except REASONS as error:
                 reason = (str(error).splitlines() or [type(error).__name__])[0]
                 raise InputError(f"{folder} is not a complete Qwen3-VL ({reason})") from error
-            finally:
-                if shown:
-                    log.enable_progress_bar()
-            if tokenizer.chat_template is None:
-                tokenizer.chat_template = _template(self.settings.directory)
+            # transformers fills missing weights with random ones.
+            if missing := sorted(name for name in info["missing_keys"] if "language_model" in name):
+                raise InputError(f"{folder} is not a complete Qwen3-VL: it lacks {', '.join(missing[:8])}")
+            if tokenizer.pad_token is None:
+                raise InputError(f"{folder} has no padding token (pad_token in tokenizer_config.json)")
+            tokenizer.chat_template = _template(self.settings.directory, tokenizer.chat_template)
             full.model.visual = None  # only text is embedded
             self._loaded = (full.model.eval().requires_grad_(False).to(self.device), tokenizer)
         return self._loaded
 
 
-def _template(folder: str | os.PathLike[str]) -> str:
-    value = read_json(Path(folder) / "chat_template.json")
+@contextmanager
+def _quiet(log: Any) -> Iterator[None]:
+    """Without transformers' progress bar and its report of missing weights, which lwd refuses."""
+    shown, level = log.is_progress_bar_enabled(), log.get_verbosity()
+    log.disable_progress_bar()
+    log.set_verbosity_error()
+    try:
+        yield
+    finally:
+        log.set_verbosity(level)
+        if shown:
+            log.enable_progress_bar()
+
+
+def _check_tokenizer(folder: Path) -> None:
+    """Raise an error without the tokenizer's files: transformers would make one of no words."""
+    if not any((folder / name).is_file() for name in ("tokenizer.json", "vocab.json")):
+        raise InputError(f"{folder} has no tokenizer (tokenizer.json)")
+
+
+def _template(folder: Path, of_tokenizer: str | None) -> str:
+    """The chat template of the processor, as the reference asks for it; without one that of the tokenizer.
+
+    A file chat_template.jinja is the template of both.
+    """
+    path = folder / "chat_template.json"
+    if of_tokenizer is not None and ((folder / "chat_template.jinja").is_file() or not path.is_file()):
+        return of_tokenizer
+    value = read_json(path)
     template = value.get("chat_template") if isinstance(value, dict) else None
     if not isinstance(template, str):
         raise InputError(f"{folder} has no chat template (chat_template.json or .jinja)")

@@ -26,7 +26,7 @@ from lwd.sampling.pipeline import AUTOENCODER, LWDPipeline, Pixels, resolve
 from lwd.sampling.placement import place
 from lwd.sampling.sde import SDE_METHODS, noise_ends, sampler_of, sde_settings
 from lwd.sampling.settings import RECOMMENDED, SEFI, UNIFORM, SampleSettings
-from lwd.sampling.text import TextPipeline
+from lwd.sampling.text import NO_NEGATIVE, TextPipeline
 from lwd.schedule.io import parse_schedule
 from lwd.solver import FIXED_METHODS, Solution
 from lwd.solver.base import Watch
@@ -151,10 +151,11 @@ class Generator:
         watch: see `solve`.
         """
         solution = self.solve(low, high, solver, watch)
-        # Convolutions are rounded by the batch's size: the decoder always sees ROWS.
-        z = torch.cat([solution.z, solution.z[-1:].expand(-(high - low) % ROWS, -1, -1, -1)])
+        # Convolutions are rounded by the batch's size: the decoder always sees the same number of rows.
+        rows = ROWS if self.prompts is None else self.settings.batch
+        z = torch.cat([solution.z, solution.z[-1:].expand(-(high - low) % rows, -1, -1, -1)])
         with float32_to_the_bit(self._exact):
-            pixels = np.concatenate([self.pipe.decode(part) for part in torch.split(z, ROWS)])
+            pixels = np.concatenate([self.pipe.decode(part) for part in torch.split(z, rows)])
         return pixels[: high - low], solution.nfe_per_sample.tolist()
 
     def solve(self, low: int, high: int, solver: Mapping[str, Any], watch: Watch | None = None) -> Solution:
@@ -166,7 +167,8 @@ class Generator:
         seeds = range(self.settings.seed + low, self.settings.seed + high)
         labels = self.conditions(self.labels()[low:high])
         # Other devices may choose kernels by batch size: the batch starts full and, if asked for fp32, stays full.
-        rows = ROWS if self.device.type == "cpu" else max(batch, 1)
+        # Pictures of text-to-image models are large: no more of them than asked for.
+        rows = ROWS if self.device.type == "cpu" and self.prompts is None else max(batch, 1)
         place: dict[str, Any] = {"size": self.grid, "device": self.device, "rows": rows}
         if solver["method"] == "dopri5":
             place["drop"] = rows if self._exact else ROWS
@@ -230,9 +232,7 @@ def open_generator(
     asked = settings.model_fields_set
     if isinstance(pipe, TextPipeline):
         weak = pipe.default_guide(settings.scale) if weak is None else weak
-        settings = with_defaults(settings, pipe.checkpoint.sampling, weak is not None)
-        settings = settings if weak is not None else settings.changed(scale=None)
-        settings = settings.changed(precision=choose_precision(settings.precision, where))
+        settings = _text_settings(settings, pipe, weak, where)
         prompts = pipe.settings_prompts(settings)
         return Generator(pipe, settings, weak, about if weak is None else {"guide": {}} | about, names, prompts)
     for name in ("prompts", "negative", "size"):
@@ -244,6 +244,17 @@ def open_generator(
     precision = choose_precision(settings.precision, where)
     settings = settings.changed(labels=tuple(pipe.check_labels(settings.labels)), precision=precision)
     return Generator(pipe, settings, weak, about, names)
+
+
+def _text_settings(settings: SampleSettings, pipe: TextPipeline, weak: Any, device: torch.device) -> SampleSettings:
+    """Settings of a text-to-image model, with its own defaults; one picture at a time, unless a batch is given."""
+    if settings.negative is not None and weak != "null":
+        raise InputError(NO_NEGATIVE, argument="negative")
+    batch = settings.batch if "batch" in settings.model_fields_set else 1
+    precision = choose_precision(settings.precision, device)
+    filled = with_defaults(settings, pipe.checkpoint.sampling, weak is not None)
+    filled = filled if weak is not None else filled.changed(scale=None)
+    return filled.changed(batch=batch, precision=precision)
 
 
 def with_defaults(settings: SampleSettings, defaults: SamplingDefaults | None, guided: bool) -> SampleSettings:

@@ -54,7 +54,7 @@ class SampleSettings(Record):
     kinds: Annotated[tuple[Kind, ...], Field(min_length=1)] = ("png", "npz")
     """Files to write."""
     batch: Annotated[int, Field(ge=1)] = 64
-    """Images per batch."""
+    """Images per batch; 1 for text-to-image."""
     threads: Annotated[int, Field(ge=1)] = 2
     """CPU threads; they affect the last bits."""
 

@@ -23,6 +23,7 @@ from lwd.sampling.sde import sampler_of
 from lwd.sampling.settings import SampleSettings
 from lwd.schedule.base import Schedule
 
+NO_NEGATIVE = "a negative prompt has no effect without classifier-free guidance (guide null, scale above 1)"
 Encoder = Callable[[Sequence[str]], Prompts]
 TURBO_STEPS = (4, 8, 10)
 SPARE = 0.8
@@ -114,6 +115,8 @@ class TextPipeline(LWDPipeline):
         prompts = self.embed(prompt)
         guide = guidance.get("guide", self.default_guide(guidance.get("scale")))
         scale = None if guide is None else guidance.get("scale", self._scale)
+        if guide != "null" and negative_prompt != "":
+            raise InputError(NO_NEGATIVE, argument="negative")
         null = self.embed(negative_prompt) if guide == "null" else None
         if self.free_text:
             self.free()
