@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("gradio", reason="gradio is not installed: pip install 'lwd[studio]'")
+pytest.importorskip("starlette", reason="it comes with gradio: pip install 'lwd[studio]'")
 
 from hypothesis import given
 from hypothesis import strategies as st
