@@ -32,7 +32,7 @@ WATCHING = [False]
 
 
 def _hook(event, arguments):
-    if WATCHING[0] and event == "open" and isinstance(arguments[0], str | bytes | Path):
+    if WATCHING and WATCHING[0] and event == "open" and isinstance(arguments[0], str | bytes | Path):
         OPENED.append(str(arguments[0]))
 
 
