@@ -5,8 +5,9 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 OUT    ?= runs/demo
 SOAK   ?= runs/soak
-# A test file runs in one process, with one thread: two processes fill two cores.
-TESTS  := $(BIN)/python -m pytest -n 2 --dist loadfile
+# Two processes with one thread each fill two cores. Each runs neighbouring tests, which share fixtures; one that has
+# finished takes over the end of what the other has left.
+TESTS  := $(BIN)/python -m pytest -n 2 --dist worksteal
 
 .PHONY: demo test test-all test-gpu lint style bench soak soak-quick audit clean help
 .DELETE_ON_ERROR:

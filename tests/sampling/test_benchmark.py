@@ -65,6 +65,7 @@ class Means:
         return {"pool": images.float().mean((1, 2)) / 64}
 
 
+@pytest.mark.slow  # quick: test_recommended.py::test_bench_stores_what_it_recommends
 def test_the_command(tmp_path, capsys, monkeypatch):
     """Oracle: the recommended options draw samples at the cost that was promised; quality is drawn for the front."""
     monkeypatch.setenv("LWD_CACHE", str(tmp_path / "cache"))
