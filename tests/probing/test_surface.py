@@ -19,6 +19,7 @@ from lwd.training.draws import draw
 from lwd.training.task import Task
 from lwd.training.train import load_into, train
 from messages import says
+from stand_ins import coarse_optimum
 from strategies import small_mixture
 from train_data import MatrixNet, ScaledExact, cpu, first_losses, gaussian, images, memory, settings
 
@@ -179,9 +180,10 @@ def test_the_network_samples_under_any_schedule(probed, tmp_path):
     assert data.layout.names == bound.layout.names
 
 
-def test_a_second_path_leaves_nothing_of_the_first(probed, tmp_path, capsys):
+def test_a_second_path_leaves_nothing_of_the_first(probed, tmp_path, capsys, monkeypatch):
     """Oracle: files only of rules that chose something; an option without effect and a wrong place are refused."""
     run, _, _ = probed
+    monkeypatch.setattr("lwd.surfaces.lambda_path.GlobalOptimum", coarse_optimum)
     path = ["schedule", "path", str(run), "--lambdas", "0.3", "--out", str(tmp_path)]
     assert main([*path, "--steps", "8"]) == 0
     assert (tmp_path / "chosen.json").exists()
