@@ -5,10 +5,11 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 OUT    ?= runs/demo
 SOAK   ?= runs/soak
-# A test file runs in one process, with one thread: two processes fill two cores.
-TESTS  := $(BIN)/python -m pytest -n 2 --dist loadfile
+# Two processes with one thread each fill two cores. Each runs neighbouring tests, which share fixtures; one that has
+# finished takes over the end of what the other has left.
+TESTS  := $(BIN)/python -m pytest -n 2 --dist worksteal
 
-.PHONY: demo test test-all test-gpu lint bench soak soak-quick audit clean help
+.PHONY: demo test test-all test-gpu lint style bench soak soak-quick audit clean help
 .DELETE_ON_ERROR:
 
 help:
@@ -26,8 +27,11 @@ help:
 demo: $(VENV)/.ready-run
 	$(BIN)/lwd demo --out $(OUT)
 
-test: lint
-	$(TESTS) -m "not slow"
+# mypy, which takes one core for half a minute, runs beside the tests; its output follows theirs.
+test: style
+	@$(BIN)/mypy > $(VENV)/mypy.log 2>&1 & checked=$$!; \
+	echo '$(TESTS) -m "not slow"'; $(TESTS) -m "not slow"; tested=$$?; \
+	wait $$checked; typed=$$?; echo "$(BIN)/mypy"; cat $(VENV)/mypy.log; exit $$((tested | typed))
 
 test-all: lint $(VENV)/.ready-browser
 	$(TESTS)
@@ -38,10 +42,12 @@ test-all: lint $(VENV)/.ready-browser
 test-gpu: $(VENV)/.ready-dev
 	$(BIN)/python -m pytest -s tests/gpu
 
-lint: $(VENV)/.ready-dev
+lint: style
+	$(BIN)/mypy
+
+style: $(VENV)/.ready-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 
 bench: $(VENV)/.ready-dev
 	@for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script --json || exit 1; done

@@ -1,13 +1,11 @@
 """A second, slow implementation of SeFi-Image, written from the description in fixtures/sefi_tiny.json.
 
 The network is diffusers' own forward pass; noise levels are embedded and the loop is written here, in NumPy where it
-decides which level is used. Nothing of `lwd` is imported.
+decides which level is used. Nothing of `lwd` is imported; diffusers is, where it is used: it takes seconds.
 """
 
 import numpy as np
 import torch
-from diffusers import Flux2Transformer2DModel
-from diffusers.models.embeddings import get_timestep_embedding
 from torch import nn
 
 
@@ -26,6 +24,8 @@ class Levels(nn.Module):
             self.add_module(name, nn.ModuleDict(layers))
 
     def forward(self, timestep, guidance):
+        from diffusers.models.embeddings import get_timestep_embedding
+
         parts = []
         for layers, level in ((self.semantic_embedder, timestep), (self.texture_embedder, guidance)):
             waves = get_timestep_embedding(level, self.frequencies, flip_sin_to_cos=True, downscale_freq_shift=0)
@@ -37,6 +37,8 @@ class Reference:
     """Weights by the published names; `predict` is noise - data at noise levels from 1 (noise) to 0."""
 
     def __init__(self, backbone, state, semantic):
+        from diffusers import Flux2Transformer2DModel
+
         known = {key: value for key, value in backbone.items() if key not in ("guidance_embeds",)}
         self.flux = Flux2Transformer2DModel(**known, guidance_embeds=True)
         levels = Levels(backbone["timestep_guidance_channels"], self.flux.inner_dim)

@@ -1,6 +1,7 @@
 """docs/architecture.md as tests: layers, a method that fits one sitting, files and functions of readable size."""
 
 import ast
+import re
 import sys
 from pathlib import Path
 
@@ -62,6 +63,27 @@ def test_the_method_fits_one_sitting():
 
 
 REPOSITORY = Path(__file__).parents[1]
+
+
+def listed():
+    """The modules in the tables of docs/architecture.md; in a row, later names are in the folder of the first."""
+    page = (REPOSITORY / "docs" / "architecture.md").read_text().split("## The tree")[1].split("## Principles")[0]
+    for row in re.findall(r"^\| (`[^|]+`) \|", page, re.MULTILINE):
+        names = re.findall(r"`([^`]+)`", row)
+        folder = Path(names[0]).parent
+        yield from (str(Path(name) if "/" in name else folder / name) for name in names if name.endswith(".py"))
+
+
+def test_every_module_is_on_the_page():
+    """Oracle: the files themselves, both ways; `cli/NAME.py` stands for the commands."""
+    names = list(listed())
+    there = {str(path.relative_to(ROOT)) for path in ROOT.rglob("*.py")}
+    assert len(names) == len(set(names))
+    assert set(names) - there == {"cli/NAME.py"}
+    missing = there - set(names)
+    assert {name for name in missing if not name.startswith("cli/") and not name.endswith("__init__.py")} == set()
+
+
 OURS = [path for folder in ("src", "tests", "tools", "benchmarks") for path in (REPOSITORY / folder).rglob("*.py")]
 
 

@@ -64,7 +64,7 @@ def test_interpolated_samples_have_the_density_theorem_1_i():
     assert_close(z.mean(0), torch.zeros(4, dtype=torch.float64), atol=5 * 2 / 200_000**0.5, rtol=0)
 
 
-@settings(max_examples=8)
+@settings(max_examples=3)
 @given(schedules(limit=6.0))
 def test_any_schedule_transports_noise_to_the_data_covariance_theorem_1_ii(schedule):
     """Oracle: for N(0, S) data the flow's transition matrix satisfies Phi Phi^T = S (<= 1e-6)."""

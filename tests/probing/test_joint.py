@@ -158,7 +158,8 @@ def test_the_verdict_does_not_depend_on_how_often_is_logged(tmp_path):
     for every in (1, 50):
         changes = {"kinetic": 0.0, "burn_in": 30, "rho_lr": 0.1, "start": 0.3}
         config = settings(run={"steps": 40, "log_every": every, "save_every": 1000}, probe=changes)
-        verdicts.append(probe(config, images(), tmp_path / str(every), cpu()).verdict)
+        options = cpu(network=MatrixNet(2))
+        verdicts.append(probe(config, memory(gaussian(0.6), 500), tmp_path / str(every), options).verdict)
     assert verdicts[0] == verdicts[1]
     assert verdicts[0].moved > 0
 

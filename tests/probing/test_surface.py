@@ -19,6 +19,7 @@ from lwd.training.draws import draw
 from lwd.training.task import Task
 from lwd.training.train import load_into, train
 from messages import says
+from stand_ins import coarse_optimum
 from strategies import small_mixture
 from train_data import MatrixNet, ScaledExact, cpu, first_losses, gaussian, images, memory, settings
 
@@ -81,9 +82,9 @@ def test_surfaces_of_a_trained_network_are_the_closed_form(tmp_path):
 def calibrated():
     """Surfaces of the mixture, and the scale of predicted errors by order."""
     data = small_mixture()
-    draws, labels = data.draw(600, seed=2)
-    table = tabulate(data, draws, labels, data.layout, points=13)
-    return table, calibrate(data, table, labels[:256], (1, 1))
+    draws, labels = data.draw(400, seed=2)
+    table = tabulate(data, draws, labels, data.layout, points=11)
+    return table, calibrate(data, table, labels[:128], (1, 1))
 
 
 @pytest.mark.parametrize("order", [1, 2])
@@ -93,8 +94,8 @@ def test_calibrated_errors_have_the_size_of_real_ones(calibrated, order):
     scale = scales[str(order)]
     method = ("euler", "heun")[order - 1]
     for schedule in (lwd.Offset(0.15), lwd.Offset(0.3), lwd.Polynomial.from_shares([[0.3, 0.4, 0.3]])):
-        options = {"seeds": range(500, 756), "size": (1, 1), "dtype": torch.float64}
-        truth = lwd.sample(data, schedule, data.layout, rtol=1e-7, atol=1e-9, **options).z
+        options = {"seeds": range(500, 628), "size": (1, 1), "dtype": torch.float64}
+        truth = lwd.sample(data, schedule, data.layout, rtol=1e-6, atol=1e-8, **options).z
         real = lwd.sample(data, schedule, data.layout, method=method, steps=12, **options).z - truth
         predicted = predicted_error(schedule, GridSurfaces(table), data.layout, 12, order)
         assert 0.5 < scale * predicted / float(real.square().mean().sqrt()) < 2
@@ -179,9 +180,10 @@ def test_the_network_samples_under_any_schedule(probed, tmp_path):
     assert data.layout.names == bound.layout.names
 
 
-def test_a_second_path_leaves_nothing_of_the_first(probed, tmp_path, capsys):
+def test_a_second_path_leaves_nothing_of_the_first(probed, tmp_path, capsys, monkeypatch):
     """Oracle: files only of rules that chose something; an option without effect and a wrong place are refused."""
     run, _, _ = probed
+    monkeypatch.setattr("lwd.surfaces.lambda_path.GlobalOptimum", coarse_optimum)
     path = ["schedule", "path", str(run), "--lambdas", "0.3", "--out", str(tmp_path)]
     assert main([*path, "--steps", "8"]) == 0
     assert (tmp_path / "chosen.json").exists()

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from importlib.util import find_spec
 
 import pytest
 import torch
@@ -22,13 +23,15 @@ from lwd.representations.encoders import (
 from lwd.representations.formats import PCAFile
 from messages import says
 
-transformers = pytest.importorskip("transformers")
+pytestmark = pytest.mark.skipif(find_spec("transformers") is None, reason="transformers is not installed")
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "image_size": 28, "patch_size": 7}
 
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
     """Directories of tiny models: DINOv2 with three registers, plain DINOv2, CLIP's vision tower, whole CLIP."""
+    import transformers  # seconds, in this file's process only
+
     torch.manual_seed(0)
     root = tmp_path_factory.mktemp("models")
     vision = SIZES | {"intermediate_size": 64}

@@ -42,9 +42,11 @@ def images(folder):
     [
         HEUN,
         HEUN.changed(solver="dopri5", steps=None),
-        HEUN.changed(solver="ab2", placement="texture"),
+        pytest.param(HEUN.changed(solver="ab2", placement="texture"), marks=pytest.mark.slow),
         HEUN.changed(solver="euler-maruyama", steps=8, diffusion={"texture": "sigma:0.5"}),
-        HEUN.changed(solver="sde-heun", steps=8, placement="shift:0.4", last_step="ode:0.1"),
+        pytest.param(
+            HEUN.changed(solver="sde-heun", steps=8, placement="shift:0.4", last_step="ode:0.1"), marks=pytest.mark.slow
+        ),
     ],
 )
 def test_samples_do_not_depend_on_batch_order_or_processes(tmp_path, settings):

@@ -6,7 +6,6 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from diffusers import Flux2KleinPipeline
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
@@ -49,6 +48,8 @@ def cache(tmp_path, monkeypatch):
 
 def test_the_autoencoder_normalises_patches(model):
     """Oracle: diffusers' own patches and the batch norm's statistics, as its Flux 2 pipeline uses them."""
+    from diffusers import Flux2KleinPipeline  # seconds, in this file's process only
+
     kl, ours = flux2_autoencoder(), TextureAutoencoder.load(model / "vae")
     assert isinstance(ours, Flux2Autoencoder)
     assert (ours.channels, ours.factor) == (8, 16)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("gradio", reason="gradio is not installed: pip install 'lwd[studio]'")
+pytest.importorskip("starlette", reason="it comes with gradio: pip install 'lwd[studio]'")
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,7 +32,7 @@ WATCHING = [False]
 
 
 def _hook(event, arguments):
-    if WATCHING[0] and event == "open" and isinstance(arguments[0], str | bytes | Path):
+    if WATCHING and WATCHING[0] and event == "open" and isinstance(arguments[0], str | bytes | Path):
         OPENED.append(str(arguments[0]))
 
 

@@ -24,7 +24,8 @@ def learned(weight_gradient, kinetic, steps=900):
     return schedule.times(GRID)[:, 0]
 
 
-@pytest.mark.parametrize("kinetic", [0.0, pytest.param(0.02, marks=pytest.mark.slow)])
+@pytest.mark.slow  # quick: the slopes at the extreme, below
+@pytest.mark.parametrize("kinetic", [0.0, 0.02])
 def test_exact_goes_to_the_extreme_for_small_lambda(kinetic):
     """Oracle: tau^5, the family's extreme (sup norm 0.02)."""
     assert_close(learned("exact", kinetic), GRID**5, atol=0.02, rtol=0)

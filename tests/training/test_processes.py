@@ -121,14 +121,33 @@ def _lines(run):
     return len(path.read_bytes().splitlines()) if path.exists() else 0
 
 
-def test_sigterm_finishes_the_step_saves_and_says_so(tmp_path, monkeypatch, capsys):
-    """Oracle: exit code 3, a checkpoint at the step that was reached, and the same command continues."""
-    latents = tmp_path / "latents"
-    _shards(latents)
-    command = [sys.executable, "-m", "lwd", "train", str(latents), "--out", str(tmp_path / "run")]
+def _long_run(tmp_path):
+    """The words of a command that trains for hours, and logs every step."""
+    _shards(tmp_path / "latents")
+    command = ["train", str(tmp_path / "latents"), "--out", str(tmp_path / "run")]
     changes = ("run.log_every=1", "run.batch=8", "run.save_every=100000", "run.steps=100000")
     for change in (*changes, "network.depth=1", "network.width=32", "schedule=offset:0.3"):
         command += ["--set", change]
+    return command
+
+
+def test_signals_finish_the_step_save_and_say_so(tmp_path, monkeypatch, capsys):
+    """Oracle: exit code 3, a checkpoint at the step that was reached, and the same command continues."""
+    command, advance = _long_run(tmp_path), Trainer.advance
+    for step, number in enumerate((signal.SIGTERM, signal.SIGINT), start=1):
+        monkeypatch.setattr(Trainer, "advance", lambda self, n=number: (advance(self), signal.raise_signal(n)))
+        assert main(command) == 3
+        (said,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("lwd: ")]
+        assert says("interrupted", step, "saved", "same command").search(said)
+        assert (tmp_path / "run" / "checkpoints" / "latest").read_text() == f"{step:08}"
+    assert [row["step"] for row in read_metrics(tmp_path / "run" / "metrics.jsonl")] == [1, 2]
+
+
+@pytest.mark.slow
+def test_sigterm_from_outside_finishes_the_step_saves_and_says_so(tmp_path, monkeypatch, capsys):
+    """Oracle: as above, for a process that another one signals."""
+    words = _long_run(tmp_path)
+    command = [sys.executable, "-m", "lwd", *words]
     process = subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     while _lines(tmp_path / "run") < 5 and process.poll() is None:
         time.sleep(0.05)
@@ -141,7 +160,7 @@ def test_sigterm_finishes_the_step_saves_and_says_so(tmp_path, monkeypatch, caps
     assert (tmp_path / "run" / "checkpoints" / "latest").read_text() == f"{step:08}"
     advance = Trainer.advance
     monkeypatch.setattr(Trainer, "advance", lambda self: (advance(self), signal.raise_signal(signal.SIGINT)))
-    assert main(command[3:]) == 3
+    assert main(words) == 3
     assert says("interrupted", step + 1).search(capsys.readouterr().err)
     assert [row["step"] for row in read_metrics(tmp_path / "run" / "metrics.jsonl")] == list(range(1, step + 2))
 

@@ -24,7 +24,7 @@ def add_parser(commands: Any) -> None:
         metavar="A=N,B=M",
         help="channels by group, for networks with two clocks: texture=32,semantic=16",
     )
-    add("--schedule", metavar="S", help="schedule of the training: offset:0.3, or a schedule.json")
+    add("--schedule", metavar="S", help="schedule it was trained under: offset:0.3, or a schedule.json")
     add("--statistics", metavar="A=FILE,B=FILE", help="SFD's latents_stats.pt files, by group")
     add("--weights", choices=("auto", "ema", "model"), default="auto", help="weights to use (auto: ema, else model)")
     add("--heads", type=int, metavar="N", help="attention heads (networks without qk-norm)")

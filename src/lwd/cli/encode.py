@@ -19,7 +19,7 @@ def add_parser(commands: Any) -> None:
     )
     add = parser.add_argument
     add("source", metavar="SOURCE", help="fashion/train, cifar10/train, or a directory with one folder per class")
-    add("--texture", required=True, metavar="DIR", help="texture autoencoder (of lwd fit, or diffusers' KL and Flux 2)")
+    add("--texture", required=True, metavar="DIR", help="texture autoencoder: from lwd fit, or diffusers' KL or Flux 2")
     text = "resnet50:4@64, a DINOv2 or CLIP model, or embedded; NAME=ENCODER, repeated, for several groups"
     add("--semantic", required=True, action="append", metavar="ENCODER", help=text)
     text = "compressor of the semantic features (PCA or SemVAE); NAME=DIR, repeated, for several groups"

@@ -17,11 +17,11 @@ def add_parser(commands: Any) -> None:
         epilog="example: lwd evaluate samples --reference fashion/test",
     )
     add = parser.add_argument
-    add("samples", metavar="SAMPLES", help="a directory of lwd sample, ADM's .npz, or a folder of images")
+    add("samples", metavar="SAMPLES", help="a directory written by lwd sample, ADM's .npz, or a folder of images")
     add("--reference", required=True, metavar="REF", help="ADM's .npz, a folder of images, or cifar10/test, ...")
     names = ("encoder", "skip_inception", "size", "shuffle", "batch", "threads")
     add_settings(parser, EvaluateSettings, *names, size="PX")
-    add("--out", metavar="FILE", help="result as JSON (default: evaluation.json in a directory of lwd sample)")
+    add("--out", metavar="FILE", help="result as JSON (default: evaluation.json in SAMPLES, if lwd sample wrote it)")
     add("--device", metavar="NAME", help="cpu, cuda or cuda:N (default: a GPU if there is one)")
     parser.set_defaults(run=run)
     compare = commands.add_parser(
@@ -30,7 +30,7 @@ def add_parser(commands: Any) -> None:
         description="Compare evaluations: a table, and metrics over training steps and network evaluations.",
         epilog="example: lwd compare samples/a samples/b --out comparison",
     )
-    compare.add_argument("runs", nargs="+", metavar="RUN", help="directories of lwd sample, or files of lwd evaluate")
+    compare.add_argument("runs", nargs="+", metavar="RUN", help="evaluated samples, or evaluation.json files")
     compare.add_argument("--out", metavar="DIR", help="directory for comparison.md and comparison.png")
     compare.set_defaults(run=run_compare)
 

@@ -12,8 +12,8 @@ OPTIONS = ("gpus", "memory", "peak", "utilisation", "images", "classes", "side",
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "plan",
-        help="memory, time and disk of a training on given GPUs",
-        description="Compute what a training needs: memory under DDP and FSDP2, accumulation, hours, disk. "
+        help="estimate memory, time and disk space of a training run",
+        description="Estimate what a training run needs: memory under DDP and FSDP2, accumulation, hours, disk. "
         "Nothing is trained and no GPU is needed.",
         epilog="example: lwd plan lwd-xl --gpus 8 --memory 80",
     )

@@ -40,7 +40,7 @@ def add_parser(commands: Any) -> None:
     for parser in (probe, sweep):
         add_run_options(parser)
         add = parser.add_argument
-        add("--weight-gradient", choices=("exact", "stop", "none"), help="gradient of the rate correction in rho")
+        add("--weight-gradient", choices=("exact", "stop", "none"), help="how gradients treat the rate factor")
         add("--start", type=float, metavar="S", help="initial curve: from 0 (identity) to 1 (collapsed)")
     add = probe.add_argument
     add("--method", choices=("joint", "surface"), default="joint", help="joint (the paper), or surface (every lambda)")

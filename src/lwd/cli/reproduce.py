@@ -12,8 +12,8 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "reproduce",
         help="run a table or figure of the paper, at full or small scale",
-        description="Probe, train, sample and evaluate what is missing of a table of the paper, and write it as "
-        "Markdown, picture and JSON beside the paper's numbers. Run again to continue.",
+        description="Run the probes, trainings, samples and metrics that a table of the paper still needs, and write "
+        "it as Markdown, PNG and JSON next to the paper's numbers. Run again to continue.",
         epilog="example: lwd reproduce unguided --scale tiny --out runs/paper",
     )
     parser.add_argument("table", metavar="TABLE", help=f"{', '.join(TABLES)} or {ALL}")
@@ -22,7 +22,7 @@ def add_parser(commands: Any) -> None:
     add = parser.add_argument
     add("--seeds", metavar="S1,S2,...", help="training seeds: mean and standard error over them (default 0)")
     add_settings(parser, ReproduceSettings, "repeat_probe")
-    add("--latents", metavar="DIR", help="shards of latents, or semvae=DIR,dino-pca=DIR,... (default: made here)")
+    add("--latents", metavar="DIR", help="shards of latents, or semvae=DIR,dino-pca=DIR,... (default: encode them)")
     add_settings(parser, ReproduceSettings, "align_images", align_images="SOURCE")
     add_settings(parser, ReproduceSettings, "decoder", "reference", "encoder", decoder="DIR", reference="REF")
     add("--plan", action="store_true", help="only print the commands, disk, memory and GPU hours")

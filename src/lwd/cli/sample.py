@@ -32,7 +32,7 @@ def add_parser(commands: Any) -> None:
     add("--prompt", dest="prompts", action="append", metavar="TEXT", help="prompt of a text-to-image model; repeatable")
     add("--prompt-file", metavar="FILE", help="prompts, one per line")
     add_settings(parser, SampleSettings, "negative", negative="TEXT")
-    add("--size", metavar="PX", help="pixels of its pictures: 1024, or HEIGHTxWIDTH")
+    add("--size", metavar="PX", help="image size (text-to-image): 1024, or HEIGHTxWIDTH")
     names = ("count", "seed", "solver", "steps", "shift", "placement", "diffusion", "last_step", "rtol", "atol")
     add_settings(parser, SampleSettings, *names, diffusion="W", last_step="STEP")
     add_guidance(parser)

@@ -48,7 +48,7 @@ def add_parser(commands: Any) -> None:
     surfaces.add_schedule_actions(actions)
     for action in (show, plot, export):
         action.add_argument(
-            "--groups", metavar="A,B", help="groups of a schedule given as a word (default texture,semantic)"
+            "--groups", metavar="A,B", help="groups of a schedule given by name (default texture,semantic)"
         )
         action.add_argument("--lead", metavar="A", help="the group that leads (default semantic, or the last)")
 

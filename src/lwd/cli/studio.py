@@ -12,7 +12,7 @@ def add_parser(commands: Any) -> None:
         "studio",
         help="draw schedules, sample and compare in the browser",
         description="Open a page in the browser: draw a schedule on the loss surfaces, watch samples form on its "
-        "clocks, compare two settings, and take schedule and command away. Needs pip install 'lwd[studio]'.",
+        "clocks, compare two settings, and export the schedule and the command. Needs pip install 'lwd[studio]'.",
         epilog="example: lwd studio --model fashion",
     )
     add = parser.add_argument

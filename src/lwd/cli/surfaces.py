@@ -15,7 +15,7 @@ FAMILIES = "polynomial, bernstein (convex) or monotone, each with :DEGREE"
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "surfaces",
-        help="show loss surfaces, or measure those of a model that somebody else trained",
+        help="show loss surfaces, or measure them on a trained model",
         description="Show loss surfaces, or measure those of a model without training.",
         epilog="example: lwd surfaces show runs/surface",
     )
@@ -36,14 +36,14 @@ def add_measure(actions: Any) -> None:
     """Add `lwd surfaces measure`."""
     measure = actions.add_parser(
         "measure",
-        help="measure losses, energies and bends of a model in a band around its offset, without training",
+        help="measure losses, energies and curvature of a model in a band around its offset, without training",
         epilog="example: lwd surfaces measure --model SeFi-Image/SeFi-Image-1B-Base latents --out surfaces",
     )
     add = measure.add_argument
-    add("latents", metavar="LATENTS", help="shards of lwd encode, with captions for a text-to-image model")
-    add("--model", required=True, metavar="DIR", help="a checkpoint, a directory of SeFi-Image, a hub id, or a name")
+    add("latents", metavar="LATENTS", help="shards written by lwd encode, with captions for a text-to-image model")
+    add("--model", required=True, metavar="DIR", help="a checkpoint, a SeFi-Image directory, a hub id, or a name")
     add("--band", metavar="LOW:HIGH", help="offsets to measure (default: until the loss breaks down)")
-    add("--tolerance", type=float, default=0.05, metavar="X", help="error for the number of steps (default 0.05)")
+    add("--tolerance", type=float, default=0.05, metavar="X", help="error that sets the number of steps (default 0.05)")
     add_settings(measure, MeasureSettings, *MeasureSettings.model_fields)
     add("--device", metavar="NAME", help="cpu, cuda or cuda:N (default: a GPU if there is one)")
     add("--out", required=True, metavar="DIR", help="directory for surfaces.safetensors and surfaces.json")
@@ -96,13 +96,13 @@ def add_schedule_actions(actions: Any) -> None:
         parser.add_argument("--family", default="polynomial", metavar="NAME", help=FAMILIES + best)
         parser.add_argument("--weights", metavar="G=W,...", help="weights of the groups (default: the probe's)")
         parser.add_argument(
-            "--reduction", choices=("channels", "groups"), help="average of the loss (default: the probe's)"
+            "--reduction", choices=("channels", "groups"), help="average over channels or groups (default: the probe's)"
         )
         parser.add_argument(
             "--weight-gradient",
             choices=("exact", "stop", "none"),
             default="exact",
-            help="gradient of the rate correction in rho (default exact)",
+            help="how gradients treat the rate factor (default exact)",
         )
     fit.add_argument("--kinetic", type=float, required=True, metavar="LAMBDA", help="weight of the kinetic energy")
     fit.add_argument("--out", required=True, metavar="FILE", help="schedule file (.json)")

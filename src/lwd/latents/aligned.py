@@ -109,7 +109,7 @@ def _same_images(directory: Path, source: ImageSource, count: int) -> tuple[Imag
     if "digest" not in about:
         raise InputError(
             f"{directory} does not record which images it was encoded from; features can be computed while training "
-            "only for shards of lwd encode",
+            "only for shards written by lwd encode",
             argument="alignment.images",
         )
     left_out = [int(number) for number, _ in about.get("left_out", ())]

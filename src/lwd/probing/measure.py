@@ -1,4 +1,4 @@
-"""`lwd surfaces measure`: the surfaces of a network that somebody else trained, from latents, without training."""
+"""`lwd surfaces measure`: the surfaces of a network that is already trained, from latents."""
 
 import os
 from collections.abc import Callable

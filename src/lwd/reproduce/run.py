@@ -244,7 +244,7 @@ def _notes(name: str, ws: Workspace, rows: list[TableRow]) -> list[str]:
 
 def _probes(ws: Workspace) -> str:
     if ws.settings.repeat_probe:
-        return "The schedule is learned anew for each seed: its spread is part of the errors."
+        return "The schedule is learned again for each seed: its spread is part of the errors."
     return "The schedule is learned once, so its own spread is not part of the errors."
 
 

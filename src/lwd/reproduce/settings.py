@@ -22,7 +22,7 @@ class ReproduceSettings(Record):
     seeds: Annotated[tuple[Annotated[int, Field(ge=0, lt=2**31)], ...], Field(min_length=1)] = (0,)
     """Training seeds; the tables give mean and standard error over them."""
     repeat_probe: bool = False
-    """Also learn the schedule anew for each seed (default: once for all)."""
+    """Learn the schedule again for each seed (default: once)."""
     latents: dict[str, str] = Field(default_factory=dict)
     """Directories of shards by semantic latent; `main` is that of the main experiments."""
     align_images: str = ""

@@ -27,7 +27,13 @@ class Learnable(nn.Module, Schedule):
     """Length of a row of rho minus the degree."""
     rho: nn.Parameter
 
-    def __init__(self, rho: Rho | None, groups: Sequence[str], lead: str | None, degree: int | None) -> None:
+    def __init__(
+        self,
+        rho: Rho | None = None,
+        groups: Sequence[str] = PAPER_GROUPS,
+        lead: str | None = None,
+        degree: int | None = None,
+    ) -> None:
         super().__init__()
         self.groups = check_names(groups)
         self.lead = default_lead(self.groups) if lead is None else lead
@@ -116,15 +122,6 @@ class Polynomial(Learnable):
 
     kind = "polynomial"
     extra = 1
-
-    def __init__(
-        self,
-        rho: Rho | None = None,
-        groups: Sequence[str] = PAPER_GROUPS,
-        lead: str | None = None,
-        degree: int | None = None,
-    ) -> None:
-        super().__init__(rho, groups, lead, degree)
 
     def _identity(self, width: int | None) -> list[float]:
         # softplus(rho_0) = 1, all other coefficients near zero: t = tau up to 1.2e-3 for degree 4.

@@ -1,4 +1,4 @@
-"""Surfaces of a network that somebody else trained: only in a band around its offset, which may be estimated."""
+"""Surfaces of a network that is already trained: only in a band around its offset, which may be estimated."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

@@ -36,7 +36,7 @@ class MeasureSettings(Record):
     batch: Annotated[int, Field(ge=1)] = 16
     """Images per batch."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
-    """Seed of the choice of images."""
+    """Random seed for choosing images."""
     breakdown: Annotated[float, Field(gt=0)] = 0.1
     """Increase of the loss at which an estimated band ends."""
     calibration: Annotated[int, Field(ge=0)] = 8

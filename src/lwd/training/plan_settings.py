@@ -15,7 +15,7 @@ class PlanSettings(Record):
     memory: Annotated[float, Field(gt=0)] = 80.0
     """Memory of a GPU in GB."""
     peak: Annotated[float, Field(gt=0)] = 989.0
-    """Peak of a GPU in dense bf16, in TFLOP/s; 989 is an H100."""
+    """Peak TFLOP/s of a GPU in dense bf16; an H100 has 989."""
     utilisation: Annotated[float, Field(gt=0, le=1)] = 0.4
     """Assumed share of the peak (MFU); `lwd train` logs the real one."""
     images: Annotated[int, Field(gt=0)] = 1_281_167
