@@ -1,6 +1,8 @@
 """One studio for the tests of a file: it keeps no state of a request; and the page in a browser."""
 
+import gc
 import socket
+import warnings
 
 import pytest
 
@@ -37,8 +39,16 @@ def free_port():
         return one.getsockname()[1]
 
 
+def forget_loops():
+    """Gradio leaves event loops open; collected in another test, their warnings would be errors of that test."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+
+
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
+    forget_loops()
     folder = tmp_path_factory.mktemp("studio")
     models = ["fashion", probe(folder / "three", THREE), broken(folder / "broken")]
     pytest.importorskip("gradio", reason="gradio is not installed: pip install 'lwd[studio]'")
@@ -56,6 +66,7 @@ def server(tmp_path_factory):
     assert set(asked) <= {"127.0.0.1", "localhost", b"127.0.0.1", b"localhost"}  # starting asks no other machine
     yield address, dict(zip(("fashion", "three", "broken"), map(str, models), strict=True))
     blocks.close()
+    forget_loops()
 
 
 @pytest.fixture

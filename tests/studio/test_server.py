@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import threading
 import time
 from urllib.parse import urlsplit
 
@@ -81,8 +82,6 @@ def test_a_client_that_goes_away_frees_its_place(server):
 
 def test_two_users_at_once_get_their_own_images(server):
     """Oracle: the same request alone."""
-    import threading
-
     asked = [{"state": state(count=1, seed=seed), "sides": ["A"]} for seed in (1, 2)]
     found: dict[int, str] = {}
 
