@@ -3,6 +3,7 @@
 import gc
 import socket
 import warnings
+from contextlib import contextmanager
 
 import pytest
 
@@ -39,22 +40,23 @@ def free_port():
         return one.getsockname()[1]
 
 
-def forget_loops():
-    """Gradio leaves event loops open; collected in another test, their warnings would be errors of that test."""
+@contextmanager
+def forgotten_loops():
+    """Gradio leaves event loops open, whose warnings would be errors of whatever test is running then."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
+        yield
         gc.collect()
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    forget_loops()
     folder = tmp_path_factory.mktemp("studio")
     models = ["fashion", probe(folder / "three", THREE), broken(folder / "broken")]
     pytest.importorskip("gradio", reason="gradio is not installed: pip install 'lwd[studio]'")
     from lwd.studio.app import launch
 
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, forgotten_loops():
         asked, look_up = [], socket.getaddrinfo
 
         def noted(host, *arguments, **options):
@@ -65,8 +67,8 @@ def server(tmp_path_factory):
         blocks, address = launch(settings(*models, port=free_port()), block=False)
     assert set(asked) <= {"127.0.0.1", "localhost", b"127.0.0.1", b"localhost"}  # starting asks no other machine
     yield address, dict(zip(("fashion", "three", "broken"), map(str, models), strict=True))
-    blocks.close()
-    forget_loops()
+    with forgotten_loops():
+        blocks.close()
 
 
 @pytest.fixture

@@ -135,6 +135,23 @@ def test_a_and_b_differ_in_more_than_colour(visit):
     assert page.locator(".curve-A").first.get_attribute("stroke-dasharray") is None
 
 
+def test_a_late_answer_does_not_replace_a_newer_one(visit):
+    """Oracle: the answer for the first seed is held back until that for the second is shown."""
+    page, held = visit(), []
+    page.locator('[data-value="command"]:not(:empty)').wait_for()
+    page.route("**/studio/takeaway", lambda route: route.continue_() if held else held.append(route))
+    page.locator("#seed").fill("11")
+    with page.expect_request("**/studio/takeaway"):
+        page.locator("#seed").press("Tab")
+    page.locator("#seed").fill("12")
+    page.locator("#seed").press("Tab")
+    page.locator('[data-value="command"]', has_text="--seed 12").wait_for()
+    with page.expect_response("**/studio/takeaway"):
+        held[0].continue_()
+    page.wait_for_timeout(500)
+    assert "--seed 12" in text(page, "command")
+
+
 def test_the_link_button_says_that_it_copied(visit):
     page = visit(permissions=["clipboard-read", "clipboard-write"])
     page.locator("#copy-link").click()

@@ -392,7 +392,11 @@ function takeSection() {
     needs.classList.toggle("hidden", !found[shownSide].needs_file);
   };
   const needs = el("p", { class: "help hidden" }, "Both read schedule.json: download it into the same folder.");
-  const refreshTake = async () => { found = await ask("takeaway", { state }); show(); };
+  let asked = 0, newest = 0;
+  const refreshTake = async () => {
+    const mine = ++asked, answer = await ask("takeaway", { state });
+    if (mine > newest) { newest = mine; found = answer; show(); }  /* an older answer may arrive later */
+  };
   const download = button("download", "Download schedule.json", async () => {
     await refreshTake();
     const address = URL.createObjectURL(new Blob([JSON.stringify(found[shownSide].schedule, null, 2) + "\n"], { type: "application/json" }));
