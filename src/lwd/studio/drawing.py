@@ -123,7 +123,7 @@ def show(model: Model, drawn: Mapping[str, Drawn], schedules: Mapping[str, Sched
         sheets = {}
         for group in layout.names:
             if group == pipe.decoded and pipe.autoencoder is not None:
-                frames = []
+                frames: list[Pixels] = []
                 for z in one.states:
                     job.report((len(out) + len(frames) / len(one.states)) / len(drawn))
                     frames.append(pipe.decode(z))
