@@ -1,6 +1,9 @@
 """One studio for the tests of a file: it keeps no state of a request; and the page in a browser."""
 
+import gc
 import socket
+import warnings
+from contextlib import contextmanager
 
 import pytest
 
@@ -37,6 +40,15 @@ def free_port():
         return one.getsockname()[1]
 
 
+@contextmanager
+def forgotten_loops():
+    """Gradio leaves event loops open, whose warnings would be errors of whatever test is running then."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        yield
+        gc.collect()
+
+
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     folder = tmp_path_factory.mktemp("studio")
@@ -44,7 +56,7 @@ def server(tmp_path_factory):
     pytest.importorskip("gradio", reason="gradio is not installed: pip install 'lwd[studio]'")
     from lwd.studio.app import launch
 
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, forgotten_loops():
         asked, look_up = [], socket.getaddrinfo
 
         def noted(host, *arguments, **options):
@@ -55,7 +67,8 @@ def server(tmp_path_factory):
         blocks, address = launch(settings(*models, port=free_port()), block=False)
     assert set(asked) <= {"127.0.0.1", "localhost", b"127.0.0.1", b"localhost"}  # starting asks no other machine
     yield address, dict(zip(("fashion", "three", "broken"), map(str, models), strict=True))
-    blocks.close()
+    with forgotten_loops():
+        blocks.close()
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.testclient import TestClient
+from starlette.websockets import WebSocketDisconnect
 
 import lwd
 from lwd.assets import FASHION
@@ -106,6 +107,8 @@ def test_a_smooth_curve_replaces_a_drawn_one(client):
         ("curve", {"model": "fashion", "preset": "/etc/passwd"}, ("/etc/passwd", "offset")),
         ("curve", {"model": "fashion", "preset": "learned", "lambda": "x"}, ("lambda",)),
         ("curve", {"model": "fashion", "schedule": "/etc/passwd"}, ("str",)),
+        ("curve", {"model": "fashion", "preset": "cascade", "lambda": 1e308}, ("lambda",)),
+        ("takeaway", {"state": state() | {"lambda": 1e308}}, ("lambda",)),
         ("maps", {"model": "fashion", "held": 2}, (2,)),
         ("reopen", {"link": "/etc/passwd"}, ("link",)),
         ("takeaway", {"state": {"format": "lwd.studio"}}, ("version",)),
@@ -137,7 +140,7 @@ def test_no_request_is_an_internal_error(studio, name, value):
     """Oracle: an answer, or an InputError."""
     for given_ in (value, {"model": "fashion", **value}):
         with suppress(InputError):
-            studio.answer(name, given_)
+            json.dumps(studio.answer(name, given_), allow_nan=False)
 
 
 @given(
@@ -169,6 +172,21 @@ def test_no_computation_starts_on_a_bad_request(studio, name, value, key):
 )
 def test_nothing_else_is_served(client, path):
     assert client.get(path).status_code == 404
+
+
+def test_numbers_that_json_does_not_have(client):
+    """Oracle: Python writes and reads them, so a request can hold them."""
+    for number in ("NaN", "Infinity", "-Infinity", "1e999", "9" * 5000):
+        for key in ("lambda", "delta", "steps"):
+            content = f'{{"model": "fashion", "preset": "offset", "delta": 0.2, "{key}": {number}}}'
+            answer = client.post("/studio/curve", content=content, headers={"content-type": "application/json"})
+            assert answer.status_code == 400
+            assert "internal" not in answer.json()["error"]
+
+
+def test_web_sockets_are_closed(client):
+    with pytest.raises(WebSocketDisconnect), client.websocket_connect("/"):
+        pass
 
 
 def test_the_pages_files_are_served_with_a_policy(client):

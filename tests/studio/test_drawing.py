@@ -113,6 +113,43 @@ def test_cancel_stops_within_an_evaluation(studio):
     assert len(calls) == 4
 
 
+def test_decoding_the_states_can_be_cancelled(studio):
+    """Oracle: the reports after the last evaluation."""
+
+    class Late(Job):
+        after = 0
+
+        def report(self, share):
+            if self.text == "decoding the states":
+                Late.after += 1
+                if share > 0:
+                    self.cancel()
+            super().report(share)
+
+    with pytest.raises(Cancelled):
+        sample(studio.catalog, read_state(state(a={"steps": 4})), ["A"], Late())
+    assert Late.after == 3  # the stage, the first state, and the second, which was refused
+
+
+@pytest.mark.parametrize("name", ["smooth", "solve"])
+def test_smoothing_and_solving_can_be_cancelled(studio, name):
+    """Oracle: the reports; there are none after the cancel, and the first lambda takes hundreds."""
+    calls = []
+
+    class Soon(Job):
+        def report(self, share):
+            calls.append(share)
+            if len(calls) == 5:
+                self.cancel()
+            super().report(share)
+
+    unsolved = studio.catalog.names[2]
+    work = studio.works[name]({"model": unsolved, "schedule": DRAWN.to_dict()})
+    with pytest.raises(Cancelled):
+        work(Soon())
+    assert len(calls) == 5
+
+
 @pytest.mark.parametrize(
     ("changes", "facts"),
     [

@@ -61,6 +61,16 @@ def test_what_is_not_known_is_null(fashion):
     assert fashion.numbers(CURVES[0], None, 10, 2)["objective"] is None
 
 
+def test_only_solvers_of_order_one_and_two_have_a_predicted_error(studio, fashion):
+    """Oracle: predicted_error is for these orders; four Runge-Kutta stages and dopri5 are not."""
+    for solver, order in (("euler", 1), ("heun", 2), ("midpoint", 2), ("ab2", 2)):
+        found = studio.answer("curve", {"model": "fashion", "preset": "cascade", "steps": 9, "solver": solver})
+        assert found["numbers"]["error"] == fashion.error(CURVES[2], 9, order)
+    for solver in ("rk4", "ab3", "dopri5"):
+        found = studio.answer("curve", {"model": "fashion", "preset": "cascade", "steps": 9, "solver": solver})
+        assert found["numbers"]["error"] is None
+
+
 def test_heat_maps_show_the_surfaces(fashion):
     """Oracle: the smooth surfaces at single points; rows are the clock that goes up."""
     shown = fashion.panels()

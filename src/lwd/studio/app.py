@@ -57,6 +57,8 @@ class Guard:
         self.app, self.policy = app, policy
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            return await send({"type": "websocket.close", "code": 1008})
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
         if not OPEN.fullmatch(scope["path"]):
@@ -95,9 +97,9 @@ class Routes:
         try:
             value = await _body(request)
             answer = await run_in_threadpool(self.studio.answer, request.path_params["name"], value)
+            return JSONResponse(answer)  # refuses numbers that JSON does not have
         except Exception as error:
             return JSONResponse({"error": explained(error)}, 400)
-        return JSONResponse(answer)
 
     async def run(self, request: Request) -> Response:
         try:

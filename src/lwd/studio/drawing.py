@@ -112,18 +112,21 @@ def _draw(generator: Watched, solver: Mapping[str, Any], watch: Any, decoded: bo
     return None, generator.solve(0, count, solver, watch).nfe_per_sample.tolist()
 
 
-def show(model: Model, drawn: Mapping[str, Drawn], schedules: Mapping[str, Schedule]) -> dict[str, Any]:
+def show(model: Model, drawn: Mapping[str, Drawn], schedules: Mapping[str, Schedule], job: Job) -> dict[str, Any]:
     """Pictures of all settings for the page; the colours of a group mean the same in all of them."""
     layout, pipe = model.pipe.checkpoint.layout, model.pipe
     last = {
         g: torch.cat([model.pipe.checkpoint.latents(d.states[-1])[g] for d in drawn.values()]) for g in layout.names
     }
-    out = {}
+    out: dict[str, Any] = {}
     for name, one in drawn.items():
         sheets = {}
         for group in layout.names:
             if group == pipe.decoded and pipe.autoencoder is not None:
-                frames = [pipe.decode(z) for z in one.states]
+                frames: list[Pixels] = []
+                for z in one.states:
+                    job.report((len(out) + len(frames) / len(one.states)) / len(drawn))
+                    frames.append(pipe.decode(z))
             else:
                 parts = [pipe.checkpoint.latents(z)[group] for z in one.states]
                 like = _reference(model, group, last[group])
@@ -175,4 +178,4 @@ def sample(catalog: Catalog, state: StudioFile, names: Sequence[str], job: Job) 
     first = next(iter(generators.values()))
     schedules = {name: generator.pipe.checkpoint.schedule for name, generator in generators.items()}
     labels = [model.pipe.class_name(label) for label in first.labels()]
-    return {"labels": labels, "seed": state.seed, "sides": show(model, drawn, schedules)}
+    return {"labels": labels, "seed": state.seed, "sides": show(model, drawn, schedules, job)}

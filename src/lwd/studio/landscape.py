@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from lwd.errors import InputError
 from lwd.groups import Layout, default_lead
@@ -70,6 +71,20 @@ class Found:
         return next((point for point in self.points if point.kinetic == kinetic), None)
 
 
+class _Watched:
+    """Surfaces that call a function whenever they are evaluated."""
+
+    def __init__(self, surfaces: GridSurfaces | SmoothSurfaces, watch: Callable[[], object]) -> None:
+        self.surfaces, self.watch = surfaces, watch
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.surfaces, name)
+
+    def __call__(self, times: Tensor) -> tuple[Tensor, Tensor]:
+        self.watch()
+        return self.surfaces(times)
+
+
 @dataclass
 class Landscape:
     """Surfaces of a model, its objective on them, and the best curves once they are known."""
@@ -89,14 +104,18 @@ class Landscape:
         flow, energy = path_terms(schedule, self.surfaces, replace(self.objective, kinetic=1.0))
         return float(flow.detach()), float(energy.detach())
 
-    def error(self, schedule: Schedule, steps: int, order: int) -> float | None:
-        """Predicted error of a solver with this many steps, for two groups."""
-        if not isinstance(self.surfaces, GridSurfaces) or self.surfaces.bends is None or len(schedule.groups) != 2:
+    def error(self, schedule: Schedule, steps: int, order: int | None) -> float | None:
+        """Predicted error of a solver of order 1 or 2 with this many even steps, for two groups."""
+        if order is None or len(schedule.groups) != 2:
+            return None
+        if not isinstance(self.surfaces, GridSurfaces) or self.surfaces.bends is None:
             return None
         scale = error_scale(self.provenance, order)
         return scale * predicted_error(schedule, self.surfaces, self.table.layout, steps, order)
 
-    def numbers(self, schedule: Schedule, kinetic: float | None, steps: int, order: int) -> dict[str, float | None]:
+    def numbers(
+        self, schedule: Schedule, kinetic: float | None, steps: int, order: int | None
+    ) -> dict[str, float | None]:
         """What the page shows beside a curve; null where it is not known."""
         flow, energy = self.terms(schedule)
         best = self.found.at(kinetic) if self.found is not None and kinetic is not None else None
@@ -106,13 +125,14 @@ class Landscape:
         error = self.error(schedule, steps, order)
         return {"flow": flow, "energy": energy, "objective": objective, "above": above, "error": error}
 
-    def solve(self, progress: Callable[[int], object]) -> Found:
-        """Solve for every lambda, once."""
+    def solve(self, progress: Callable[[int], object], watch: Callable[[], object] = lambda: None) -> Found:
+        """Solve for every lambda, once; watch: called at every evaluation, may raise."""
         with self.lock:
             if self.found is None:
                 family = parse_family(FAMILY, self.table.layout.names)
                 settings = PathSettings(lambdas=LAMBDAS)
-                self.found = Found.of_path(lambda_path(family, self.surfaces, self.objective, settings, progress))
+                surfaces = _Watched(self.surfaces, watch)
+                self.found = Found.of_path(lambda_path(family, surfaces, self.objective, settings, progress))
             return self.found
 
     def panels(self, held: float = 0.5) -> dict[str, Any]:

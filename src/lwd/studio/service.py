@@ -178,7 +178,7 @@ class Studio:
                 done += count
                 job.report(done / len(LAMBDAS))
 
-            landscape.solve(advance)
+            landscape.solve(advance, lambda: job.report(done / len(LAMBDAS)))
             return _path(landscape)
 
         return work
@@ -189,7 +189,8 @@ class Studio:
 
         def work(job: Job) -> Any:
             job.stage(0.0, 1.0, "fitting a smooth curve")
-            return fitted_to(parse_family(SMOOTH, model.groups), schedule).to_dict()
+            family = parse_family(SMOOTH, model.groups)
+            return fitted_to(family, schedule, watch=lambda: job.report(0.5)).to_dict()
 
         return work
 

@@ -19,6 +19,8 @@ from lwd.schedule.io import schedule_from_dict
 from lwd.solver import FIXED_METHODS
 from lwd.studio.settings import COUNT, KNOTS, LETTERS, STEPS, VALUES
 
+ORDERS = {"euler": 1, "midpoint": 2, "heun": 2, "ab2": 2}
+"""Solvers whose error the surfaces predict."""
 Short = Annotated[str, Field(max_length=500)]
 
 
@@ -41,9 +43,9 @@ class Side(Record):
     """Local times with guidance, by group."""
 
     @property
-    def order(self) -> int:
-        """The order of the solver that its error is predicted for."""
-        return 1 if self.solver == "euler" else 2
+    def order(self) -> int | None:
+        """The order of the solver, if its error can be predicted."""
+        return ORDERS.get(self.solver)
 
 
 class StudioFile(FileRecord):
@@ -59,7 +61,7 @@ class StudioFile(FileRecord):
     """Seed of the first image; both settings have the same noise."""
     count: Annotated[int, Field(ge=1, le=COUNT)] = 8
     """Number of images."""
-    kinetic: Annotated[Annotated[float, Field(ge=0)] | None, Field(alias="lambda")] = None
+    kinetic: Annotated[Annotated[float, Field(ge=0, le=1e6)] | None, Field(alias="lambda")] = None
     """Weight of the kinetic energy, for the distance to the best path."""
     a: Side
     """Setting A."""

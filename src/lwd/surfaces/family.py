@@ -56,15 +56,20 @@ def descend(schedule: Learnable, surfaces: Surfaces, objective: FlowObjective, s
     return _minimise(schedule, lambda one: path_objective(one, surfaces, objective), steps)
 
 
-def fitted_to(family: Learnable, curve: Schedule, steps: int = 100) -> Learnable:
-    """Fit a curve of the family to another curve, in the mean square over tau."""
+def fitted_to(
+    family: Learnable, curve: Schedule, steps: int = 100, watch: Callable[[], object] = lambda: None
+) -> Learnable:
+    """Fit a curve of the family to another curve, in the mean square over tau; watch: called often, may raise."""
     if curve.groups != family.groups:
         raise InputError(f"the curve is for {', '.join(curve.groups)}, but the family for {', '.join(family.groups)}")
     tau = torch.linspace(0, 1, 65, dtype=torch.float64)
     wanted = curve.times(tau).detach()
-    return _minimise(
-        between(family, family.extremes()[0], 0.3), lambda one: 100 * (one.times(tau) - wanted).square().mean(), steps
-    )
+
+    def distance(one: Learnable) -> Tensor:
+        watch()
+        return 100 * (one.times(tau) - wanted).square().mean()
+
+    return _minimise(between(family, family.extremes()[0], 0.3), distance, steps)
 
 
 def between(family: Learnable, edge: Learnable, share: float) -> Learnable:

@@ -123,12 +123,13 @@ function chart(width, height, label, x, y) {
 }
 
 function legend(entries, name = "") {
-  return el("ul", { class: `legend ${name}` }, entries.map(({ text, style, hatch, upright }) => {
+  return el("ul", { class: `legend ${name}` }, entries.map(({ text, style, hatch, upright, ring }) => {
     const ends = upright ? { x1: 18, x2: 18, y1: 0, y2: 12 } : { x1: 1, x2: 35, y1: 6, y2: 6 };
     const mark = hatch
       ? shape("rect", { width: 36, height: 12, fill: "url(#hatch)" })
       : shape("line", { ...ends, style: `stroke: ${style.stroke}; stroke-width: ${style.width}`, "stroke-dasharray": style.dash || null });
-    return el("li", {}, shape("svg", { viewBox: "0 0 36 12", "aria-hidden": "true" }, mark), text);
+    const circle = ring ? shape("circle", { cx: 18, cy: 6, r: 4, style: `stroke: ${style.stroke}; stroke-width: 1.5; fill: var(--paper)` }) : null;
+    return el("li", {}, shape("svg", { viewBox: "0 0 36 12", "aria-hidden": "true" }, mark, circle), text);
   }));
 }
 

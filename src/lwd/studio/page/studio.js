@@ -4,6 +4,7 @@ const { el, shape, known, short, four, clock, nearest, QUIET, drawings, plot, UN
 const SIDES = ["A", "B"];
 const STYLES = { A: { stroke: "var(--s0)", dash: "", width: 2.6 }, B: { stroke: "var(--s1)", dash: "7 4", width: 2.2 } };
 const OVER = { A: { stroke: "#fff", dash: "", width: 2.6 }, B: { stroke: "#ff8f5a", dash: "7 4", width: 2.2 } };
+const MARKS = [0.2, 0.4, 0.6, 0.8];  /* rings on the clocks of B, which differs from A in more than its colour */
 const GROUPS = [{ dash: "" }, { dash: "6 4" }, { dash: "2 3" }, { dash: "10 3 2 3" }];
 const base = new URL("studio/", document.baseURI);
 const user = Array.from(crypto.getRandomValues(new Uint8Array(16)), v => v.toString(16).padStart(2, "0")).join("");
@@ -11,7 +12,10 @@ const user = Array.from(crypto.getRandomValues(new Uint8Array(16)), v => v.toStr
 const root = el("div", { class: "main" });
 
 /* Requests: quick ones are answered at once; computations report line by line. */
-const posted = (name, value) => fetch(new URL(name, base), { method: "POST", headers: { "content-type": "application/json", "x-studio-user": user }, body: JSON.stringify(value) });
+const posted = async (name, value) => {
+  try { return await fetch(new URL(name, base), { method: "POST", headers: { "content-type": "application/json", "x-studio-user": user }, body: JSON.stringify(value) }); }
+  catch { throw new Error("the studio does not answer; is lwd studio still running?"); }
+};
 let asking = 0;
 async function ask(name, value) {
   root.dataset.asking = ++asking;  /* for tests: 0 when every answer has been shown */
@@ -53,7 +57,8 @@ function complain(error) {
   alertBox.classList.remove("hidden");
 }
 function quiet() { alertBox.classList.add("hidden"); alertBox.replaceChildren(); }
-const tried = work => async (...given) => { try { await work(...given); } catch (error) { complain(error); } };
+/* What a user does next replaces an earlier error. */
+const tried = work => async (...given) => { quiet(); try { await work(...given); } catch (error) { complain(error); } };
 
 /* Small controls */
 function radios(id, title, options, picked) {
@@ -71,15 +76,18 @@ function selectBox(id, options, value, picked) {
 }
 function numberBox(id, value, { min, max, step = 1 }, picked) {
   const box = el("input", { type: "number", id, min, max, step, value, inputmode: step === 1 ? "numeric" : "decimal" });
+  const limit = el("span", { class: "limit", role: "alert" }, `${step === 1 ? "a whole number" : "a number"} from ${min} to ${max}`);
   box.addEventListener("change", () => {
     const given = Number(box.value), fits = box.value !== "" && Number.isFinite(given);
     const kept = fits ? Math.min(Math.max(step === 1 ? Math.round(given) : given, min), max) : value;
-    box.value = kept;
+    if (fits && kept === given) limit.remove(); else box.after(limit);
+    box.value = value = kept;
     picked(kept);
   });
   return box;
 }
 const button = (id, text, pressed, look = "") => el("button", { type: "button", id, class: look || null, on: { click: tried(pressed) } }, text);
+const along = (xs, ys, x) => { const k = Math.max(1, xs.findIndex(v => v >= x)), gap = xs[k] - xs[k - 1]; return gap > 0 ? ys[k - 1] + (ys[k] - ys[k - 1]) * (x - xs[k - 1]) / gap : ys[k]; };
 const follow = () => info.groups.filter(name => name !== info.lead);
 
 /* Curves: a drag is drawn at once; the numbers come from the library, one request at a time, always the newest. */
@@ -146,7 +154,7 @@ function drawSection() {
   }));
   const names = maps ? Object.keys(maps.planes[0].maps) : [];
   surface = names.includes(surface) ? surface : names[0] || "";
-  const shown = radios("surface", "Surface", names.map(value => ({ value, text: value.replace("energy of", "energy of") })), value => { surface = value; changed(); });
+  const shown = radios("surface", "Surface", names.map(value => ({ value, text: value })), value => { surface = value; changed(); });
   const held = maps && info.groups.length > 2 ? slider("held", "other clocks", 21, i => ({ text: clock(i / 20), spoken: clock(i / 20) }), tried(async i => { held.show(i); maps = await ask("maps", { model: info.model, held: i / 20 }); changed(); })) : null;
   if (held) held.show(10);
   const points = { lead: () => info.lead, knots: () => curves[active].knots, changed: (knots, last) => { drag(active, knots, last); }, name: () => `curve ${active}` };
@@ -158,28 +166,32 @@ function drawSection() {
   const clocks = plot(width => {
     const c = chart(width, Math.min(squareHeight(width), 330), "The clocks of A and B over \u03c4", { ...UNIT, label: "\u03c4" }, { ...UNIT, label: "local time" });
     for (const name of ["B", "A"]) info.groups.forEach((group, g) => c.line(curves[name].tau, curves[name].times[group], { ...STYLES[name], dash: GROUPS[g % 4].dash, width: name === active ? 2.4 : 1.5 }));
+    info.groups.forEach(group => MARKS.forEach(tau => c.dot(tau, along(curves.B.tau, curves.B.times[group], tau), STYLES.B.stroke, true)));
     return c.svg;
   });
-  const lines = [...SIDES.map(name => ({ text: name, style: { ...STYLES[name], dash: "" } })), ...info.groups.map((group, g) => ({ text: group, style: { stroke: "var(--muted)", dash: GROUPS[g % 4].dash, width: 2 } }))];
+  const lines = [...SIDES.map(name => ({ text: name, style: { ...STYLES[name], dash: "" }, ring: name === "B" })), ...info.groups.map((group, g) => ({ text: group, style: { stroke: "var(--muted)", dash: GROUPS[g % 4].dash, width: 2 } }))];
   const numbers = numbersTable();
+  const collapse = el("span", { class: "note collapsed", "data-value": "collapsed" });
   const add = button("add", "Add a point", () => drag(active, addedKnot(curves[active].knots), true));
-  const smooth = button("smooth", "Smooth", async () => { const found = await working("smooth", { model: info.model, schedule: side().schedule }); if (found) { curves[active].preset = "drawn"; await refresh(active, { schedule: found }); } });
+  const smooth = button("smooth", "Smooth", async () => { const found = await working("smooth", { model: info.model, schedule: side().schedule }); if (found) { curves[active].preset = "drawn"; await refresh(active, { schedule: found }); } }, "starts");
   const copy = button("copy", "Copy to the other", () => { const other = active === "A" ? "B" : "A"; side(other).schedule = side().schedule; curves[other] = { ...curves[active] }; return refresh(other, { schedule: side().schedule }); });
-  const solving = button("solve", "Solve for every \u03bb", solve);
+  const solving = button("solve", "Solve for every \u03bb", solve, "starts");
   watchers.push(...planes.map(({ draw }) => draw), clocks.draw, numbers.show, () => {
     which.select(active);
     kinds.select(curves[active].preset || "drawn");
     shown.select(surface);
     delta.box.classList.toggle("hidden", curves[active].preset !== "offset");
+    collapse.textContent = many && info.path.points[Number(lambda.input.value)].collapsed ? "Collapsed: one group waits for the other." : "";
   });
   kinds.allow("learned", Boolean(info.surfaces));
   const note = info.surfaces ? null : el("p", { class: "help" }, "This model has no loss surfaces: numbers need those of lwd probe --method surface or lwd surfaces measure (option --surfaces).");
   return el("section", { id: "draw", "aria-label": "Draw a schedule" }, el("h2", {}, "Draw a schedule"),
-    el("div", { class: "controls" }, which.element, kinds.element), el("div", { class: "controls" }, delta.box, many ? lambda.box : null, !many && info.surfaces ? solving : null, held ? held.box : null),
+    el("div", { class: "controls" }, which.element, kinds.element), el("div", { class: "controls" }, delta.box, many ? lambda.box : null, many ? collapse : null, !many && info.surfaces ? solving : null, held ? held.box : null),
     names.length ? el("div", { class: "controls" }, shown.element) : null, note,
     el("div", { class: `draw${planes.length > 1 ? " many" : ""}` }, el("div", {}, el("div", { class: `planes${planes.length === 1 ? " single" : ""}` }, planes.map(({ element }) => element)),
-      el("div", { class: "fields" }, add, smooth, copy), el("p", { class: "help" }, "Drag the points, or focus one and use the arrow keys (with Shift: larger steps; Delete removes it). White: A, dashed: B."), many ? el("p", { class: "help" }, "\u03bb weighs the kinetic energy: it chooses the learned curve, and what the distance to the best path counts.") : null),
-    el("div", { class: "beside" }, numbers.element, el("div", {}, el("h3", {}, "The clocks"), legend(lines), clocks.box))));
+      el("div", { class: "fields" }, add, smooth, copy), el("div", { class: "run" }, ...runBar("draw"))),
+    el("div", { class: "beside" }, numbers.element, el("div", {}, el("h3", {}, "The clocks"), legend(lines), clocks.box)),
+    el("div", { class: "hints" }, el("p", { class: "help" }, "Drag the points, or focus one and use the arrow keys (with Shift: larger steps; Delete removes it). White: A, dashed: B."), many ? el("p", { class: "help" }, "\u03bb weighs the kinetic energy: it chooses the learned curve, and what the distance to the best path counts.") : null)));
 }
 const EMPTY = [[0, 0], [0, 0]];
 async function solve() {
@@ -195,7 +207,8 @@ function numbersTable() {
   const element = el("div", {}, el("div", { class: "scroll" }, el("table", { class: "sides", id: "numbers" }, el("thead", {}, el("tr", {}, el("th", {}, ""), SIDES.map(mark))),
     el("tbody", {}, ROWS.map(([key], r) => el("tr", {}, heads[r], SIDES.map(name => cells[name][key])))))), notes);
   const show = () => {
-    heads[3].textContent = `predicted error of ${side().steps} steps`;
+    const [a, b] = SIDES.map(name => side(name).solver === "dopri5" ? "adaptive" : side(name).steps);
+    heads[3].textContent = a === b ? `predicted error of ${a} steps` : `predicted error of ${a} and ${b} steps`;
     heads[2].textContent = info.groups.length > 2 ? "above the best learned curve" : "above the best of all paths";
     SIDES.forEach((name, s) => {
       const { numbers = {}, trained, text = "" } = curves[name];
@@ -208,32 +221,42 @@ function numbersTable() {
 }
 
 /* Computations: one at a time, with progress and cancel. */
-const bars = [];
-function runBar() {
+const bars = {};
+function runBar(section) {
   const bar = el("progress", { max: 1, value: 0, class: "hidden", "aria-label": "progress" }), text = el("span", { class: "report", role: "status", "data-value": "report" });
   const cancel = el("button", { type: "button", class: "hidden cancel", on: { click: tried(() => ask("cancel", {})) } }, "Cancel");
-  bars.push({ bar, text, cancel });
+  bars[section] = { bar, text, cancel };
   return [cancel, bar, text];
 }
+const SECTION = { sample: "sample", compare: "compare", solve: "draw", smooth: "draw" };
+let ended = Promise.resolve();
 async function working(name, value) {
   if (busy) return null;
   busy = true;
-  quiet();
-  const buttons = [...root.querySelectorAll("button.starts")];
-  buttons.forEach(one => { one.disabled = true; });
-  const show = (share, words) => bars.forEach(({ bar, text, cancel }) => { bar.value = share; text.textContent = words; bar.classList.remove("hidden"); cancel.classList.remove("hidden"); });
+  const model = info.model, { bar, text, cancel } = bars[SECTION[name]];
+  let over;
+  ended = new Promise(done => { over = done; });
+  for (const one of Object.values(bars)) one.text.textContent = "";
+  starts(false);
+  const show = (share, words) => { bar.value = share; text.textContent = words; };
   show(0, "asking");
+  [bar, cancel].forEach(one => one.classList.remove("hidden"));
   let words = "";
   try {
-    const result = await compute(name, value, ({ share, text }) => show(share, text));
+    const result = await compute(name, value, ({ share, text: said }) => show(share, said));
     words = result === null ? "cancelled" : "done";
-    return result;
+    return info.model === model ? result : null;
   } finally {
+    const focused = root.getRootNode().activeElement === cancel;
     busy = false;
-    buttons.forEach(one => { one.disabled = false; });
-    bars.forEach(({ bar, text, cancel }) => { bar.classList.add("hidden"); cancel.classList.add("hidden"); text.textContent = words; });
+    starts(true);
+    [bar, cancel].forEach(one => one.classList.add("hidden"));
+    text.textContent = words;
+    if (focused) root.querySelector(`#${SECTION[name]} button.starts`)?.focus();
+    over();
   }
 }
+const starts = allowed => root.querySelectorAll("button.starts").forEach(one => { one.disabled = !allowed; });
 
 /* Sample */
 function sideSettings(name) {
@@ -243,10 +266,10 @@ function sideSettings(name) {
   const adaptive = () => { steps.disabled = placement.disabled = one.solver === "dopri5"; };
   const solver = selectBox(id("solver"), info.solvers, one.solver, value => { one.solver = value; adaptive(); refresh(name, { schedule: one.schedule }); });
   adaptive();
-  const guidance = el("div", { class: "fields guidance" });
+  const guidance = el("div", { class: "guidance" });
   const showGuidance = () => {
     guidance.classList.toggle("hidden", !one.guide);
-    guidance.replaceChildren(...info.groups.flatMap(group => {
+    guidance.replaceChildren(...info.groups.map(group => {
       const scale = numberBox(id(`scale-${group}`), one.scale?.[group] ?? 1.5, { min: -20, max: 20, step: 0.1 }, value => { one.scale = { ...one.scale, [group]: value }; });
       const interval = () => one.interval?.[group] ?? [0, 1];
       const end = k => numberBox(id(`interval-${group}-${k}`), interval()[k], { min: 0, max: 1, step: 0.05 }, value => {
@@ -254,7 +277,7 @@ function sideSettings(name) {
         pair[k] = value;
         one.interval = { ...one.interval, [group]: pair };
       });
-      return [field(`scale of ${group}`, scale), el("div", { class: "field" }, `guided ${group} times`, el("span", { class: "interval" }, ...[0, 1].map(k => { const box = end(k); box.setAttribute("aria-label", `${k ? "last" : "first"} guided ${group} time`); return box; })))];
+      return el("div", { class: "fields" }, field(`scale of ${group}`, scale), el("div", { class: "field" }, `guided ${group} times`, el("span", { class: "interval" }, ...[0, 1].map(k => { const box = end(k); box.setAttribute("aria-label", `${k ? "last" : "first"} guided ${group} time`); return box; }))));
     }));
   };
   const guide = selectBox(id("guide"), [{ value: "", text: "none" }, ...info.guides.map(value => ({ value, text: value === "null" ? "no label (classifier-free)" : value }))], one.guide ?? "", value => {
@@ -277,7 +300,7 @@ function sampleSection() {
   const results = resultsView();
   return el("section", { id: "sample", "aria-label": "Sample" }, el("h2", {}, "Sample"),
     el("div", { class: "fields" }, field("class", label), field("seed", seed), field("images", count)), el("div", { class: "settings" }, SIDES.map(sideSettings)),
-    el("div", { class: "run" }, button("draw-both", "Draw A and B", go(SIDES), "main-action starts"), button("draw-a", "Draw A", go(["A"]), "starts"), button("draw-b", "Draw B", go(["B"]), "starts"), ...runBar()),
+    el("div", { class: "run" }, button("draw-both", "Draw A and B", go(SIDES), "main-action starts"), button("draw-a", "Draw A", go(["A"]), "starts"), button("draw-b", "Draw B", go(["B"]), "starts"), ...runBar("sample")),
     results.element);
 }
 
@@ -350,7 +373,7 @@ function compareSection() {
     box.replaceChildren(element, el("p", { class: "note", "data-value": "verdict" }, clear.length ? `More than twice its standard error: the difference in ${clear.join(" and ")}.` : "Neither difference is more than twice its standard error."),
       caption(`${found.count} samples of each, all classes in turn, same seeds; \u00b1 is one standard error, and that of B \u2212 A is of paired samples.`), pairs(helps, "small"));
   }, "main-action starts");
-  const body = info.judged ? [el("div", { class: "run" }, field("samples of each", many), go, ...runBar()), box]
+  const body = info.judged ? [el("div", { class: "run" }, field("samples of each", many), go, ...runBar("compare")), box]
     : [el("p", { class: "help" }, "The judge that ships with lwd knows the classes of Fashion-MNIST only. For this model: lwd sample and lwd evaluate.")];
   return el("section", { id: "compare", "aria-label": "Compare" }, el("h2", {}, "Compare"), ...body);
 }
@@ -369,7 +392,11 @@ function takeSection() {
     needs.classList.toggle("hidden", !found[shownSide].needs_file);
   };
   const needs = el("p", { class: "help hidden" }, "Both read schedule.json: download it into the same folder.");
-  const refreshTake = async () => { found = await ask("takeaway", { state }); show(); };
+  let asked = 0, newest = 0;
+  const refreshTake = async () => {
+    const mine = ++asked, answer = await ask("takeaway", { state });
+    if (mine > newest) { newest = mine; found = answer; show(); }  /* an older answer may arrive later */
+  };
   const download = button("download", "Download schedule.json", async () => {
     await refreshTake();
     const address = URL.createObjectURL(new Blob([JSON.stringify(found[shownSide].schedule, null, 2) + "\n"], { type: "application/json" }));
@@ -379,7 +406,7 @@ function takeSection() {
     anchor.remove();
     setTimeout(() => URL.revokeObjectURL(address), 1000);
   });
-  const input = el("input", { type: "file", accept: ".json,application/json", class: "file", id: "upload", "aria-label": "schedule file" });
+  const input = el("input", { type: "file", accept: ".json,application/json", class: "file", id: "upload", tabindex: -1, "aria-label": "schedule file" });
   input.addEventListener("change", tried(async () => {
     const [file] = input.files;
     input.value = "";
@@ -397,16 +424,17 @@ function takeSection() {
   const copyLink = button("copy-link", "Copy the link", async () => {
     await refreshTake();
     history.replaceState(null, "", link.value);
-    await navigator.clipboard?.writeText(link.value).catch(() => {});
     link.select();
+    const copied = await (navigator.clipboard?.writeText(link.value).then(() => true, () => false) ?? false);
+    told.textContent = copied ? "copied" : "selected: copy it with Ctrl-C";
   });
-  const renew = button("renew", "Show", refreshTake);
+  const told = el("span", { class: "report", role: "status", "data-value": "copied" });
   let timer = null;
   watchers.push(() => { clearTimeout(timer); timer = setTimeout(() => refreshTake().catch(() => {}), 600); });
   root.addEventListener("change", () => { clearTimeout(timer); timer = setTimeout(() => refreshTake().catch(() => {}), 300); });
   return el("section", { id: "take", "aria-label": "Take it away" }, el("h2", {}, "Take it away"), el("div", { class: "take" }, el("div", { class: "row" }, which.element, download, upload, input),
     el("div", {}, el("h3", {}, "The same images from a terminal"), command), el("div", {}, el("h3", {}, "and from Python"), python), needs,
-    el("div", {}, el("h3", {}, "A link that reopens this state"), el("div", { class: "row" }, link, copyLink)), el("span", { class: "hidden" }, renew)));
+    el("div", {}, el("h3", {}, "A link that reopens this state"), el("div", { class: "row" }, link, copyLink, told))));
 }
 
 function header() {
@@ -414,7 +442,7 @@ function header() {
   return el("header", {}, el("div", {}, el("h1", {}, "lwd studio"), el("p", { class: "lead" }, "Bend the schedule between the clocks, and watch an image form on them.")), field("model", models));
 }
 async function build() {
-  watchers.length = drawings.length = bars.length = 0;
+  watchers.length = drawings.length = 0;
   root.replaceChildren(header());
   root.append(drawSection(), sampleSection(), compareSection(), takeSection(), alertBox);
   changed();
@@ -423,6 +451,7 @@ async function build() {
 async function openModel(wanted, link) {
   quiet();
   let found;
+  if (busy) { await ask("cancel", {}); await ended; }
   try { found = link ? await ask("reopen", { link }) : await ask("open", wanted); } catch (error) {
     if (!info) await failed(error); else { complain(error); root.querySelector("#model").value = info.model; }
     return;
@@ -467,7 +496,7 @@ async function start(place) {
     drawnAt = root.clientWidth;
     for (const draw of drawings) draw();
   }).observe(root);
-  addEventListener("pagehide", () => { if (busy) posted("cancel", {}); });
+  addEventListener("pagehide", () => { if (busy) posted("cancel", {}).catch(() => {}); });
 }
 function waitForPlace() {
   const place = document.getElementById("studio");
