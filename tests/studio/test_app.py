@@ -19,7 +19,7 @@ from starlette.websockets import WebSocketDisconnect
 import lwd
 from lwd.assets import FASHION
 from lwd.errors import InputError
-from lwd.studio.app import FILES, POLICY, Guard, Routes
+from lwd.studio.app import FILES, LOOPBACK, POLICY, Guard, Routes
 from lwd.studio.models import Catalog
 from lwd.studio.service import Studio
 from lwd.studio.settings import LETTERS
@@ -48,6 +48,17 @@ def client_of(studio):
 @pytest.fixture(scope="module")
 def client(studio):
     return client_of(studio)
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("localhost:7860", 200), ("127.0.0.1", 200), ("[::1]:7860", 200), ("evil.example:7860", 403), ("", 403)],
+)
+def test_a_local_studio_does_not_answer_under_other_names(studio, host, status):
+    """DNS rebinding: a foreign page whose name was pointed at this machine sends its own name as Host."""
+    guard = Middleware(Guard, policy=POLICY, hosts=LOOPBACK)
+    client = TestClient(Starlette(routes=Routes(studio).all(), middleware=[guard]))
+    assert client.get("/studio/draw.js", headers={"host": host}).status_code == status
 
 
 def run(client, name, value, user=USERS[0]):

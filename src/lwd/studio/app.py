@@ -47,20 +47,30 @@ POLICY = (
     "default-src 'self'; img-src 'self' data: blob:; style-src 'self' 'unsafe-inline'; font-src 'self' data:; "
     "script-src 'self' 'unsafe-inline' 'unsafe-eval'; base-uri 'self'; form-action 'none'"
 )
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+OTHER_NAME = "the studio answers as localhost only; start it with another --host to use other names"
 USER = re.compile(r"[0-9a-f]{32}")
 
 
 class Guard:
-    """Serve only what the page needs; forbid the page to ask other machines for anything."""
+    """Serve only what the page needs; forbid the page to ask other machines for anything.
 
-    def __init__(self, app: ASGIApp, policy: str) -> None:
-        self.app, self.policy = app, policy
+    hosts: names under which the studio answers (none: all). A page of another site whose name was pointed at this
+    machine (DNS rebinding) asks under its own name.
+    """
+
+    def __init__(self, app: ASGIApp, policy: str, hosts: tuple[str, ...] = ()) -> None:
+        self.app, self.policy, self.hosts = app, policy, hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
             return await send({"type": "websocket.close", "code": 1008})
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
+        if self.hosts and _host(scope) not in self.hosts:
+            return await PlainTextResponse(
+                f"the studio answers as {LOOPBACK[1]} only; set its host to be reached by other names", 403
+            )(scope, receive, send)
         if not OPEN.fullmatch(scope["path"]):
             return await PlainTextResponse("not found", 404)(scope, receive, send)
 
@@ -71,6 +81,12 @@ class Guard:
             await send(message)
 
         return await self.app(scope, receive, with_policy)
+
+
+def _host(scope: Scope) -> str:
+    """The name that a request was sent to, without the port."""
+    found = dict(scope["headers"]).get(b"host", b"").decode("latin-1").lower()
+    return re.sub(r":\d+$", "", found)
 
 
 class Routes:
@@ -171,6 +187,8 @@ def launch(settings: StudioSettings | None = None, block: bool = True, browser: 
     with gradio.Blocks(title="lwd studio", analytics_enabled=False) as blocks:
         gradio.HTML(HTML, padding=False)
     policy = "" if settings.share else POLICY
+    elsewhere = settings.share or os.environ.get("GRADIO_SERVER_NAME") or os.environ.get("SPACE_ID")
+    hosts = LOOPBACK if settings.host in LOOPBACK and not elsewhere else ()
     _, address, shared = blocks.launch(
         # Without a wish, Gradio asks the environment: a Space sets its own address.
         server_name=settings.host if "host" in settings.model_fields_set else None,
@@ -185,7 +203,7 @@ def launch(settings: StudioSettings | None = None, block: bool = True, browser: 
         theme=gradio.themes.Base(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]),
         css=CSS,
         head=HEAD,
-        app_kwargs={"routes": Routes(studio).all(), "middleware": [Middleware(Guard, policy=policy)]},
+        app_kwargs={"routes": Routes(studio).all(), "middleware": [Middleware(Guard, policy=policy, hosts=hosts)]},
     )
     print(f"lwd studio: {shared or address}    (Ctrl-C ends it)", flush=True)
     if block:
