@@ -68,9 +68,7 @@ class Guard:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
         if self.hosts and _host(scope) not in self.hosts:
-            return await PlainTextResponse(
-                f"the studio answers as {LOOPBACK[1]} only; set its host to be reached by other names", 403
-            )(scope, receive, send)
+            return await PlainTextResponse(OTHER_NAME, 403)(scope, receive, send)
         if not OPEN.fullmatch(scope["path"]):
             return await PlainTextResponse("not found", 404)(scope, receive, send)
 
