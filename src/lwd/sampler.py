@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields, replace
 from operator import index
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -55,8 +56,16 @@ def seeded_noise(seeds: Sequence[int], shape: Sequence[int], device: torch.devic
     for seed in seeds:
         if isinstance(seed, bool) or not hasattr(seed, "__index__") or not 0 <= index(seed) < 2**63:
             raise InputError(f"a seed is an integer from 0 to 2^63 - 1, got {seed!r}")
-        rows.append(torch.randn(tuple(shape), generator=torch.Generator().manual_seed(index(seed))))
+        rows.append(_noise(index(seed), tuple(shape)))
     return torch.stack(rows).to(device) if rows else torch.empty(0, *shape, device=device)
+
+
+def _noise(seed: int, shape: tuple[int, ...]) -> Tensor:
+    if seed < 2**32:
+        return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+    # torch's generator keeps 32 bits of a seed on a CPU; the second word of the key is no step of `step_noise`.
+    generator = np.random.Generator(np.random.Philox(key=np.array([seed, 2**64 - 1], np.uint64)))
+    return torch.from_numpy(generator.standard_normal(shape, dtype=np.float32))
 
 
 @dataclass(frozen=True)
