@@ -1,4 +1,4 @@
-"""Fixed-step methods: explicit Runge-Kutta, and a multistep method with one evaluation per step."""
+"""Fixed-step methods: explicit Runge-Kutta, and multistep methods with one evaluation per step."""
 
 import numpy as np
 import torch
@@ -13,8 +13,12 @@ FIXED = {
     "heun": Tableau((0, 1), ((), (1,)), (1 / 2, 1 / 2)),
     "rk4": Tableau((0, 1 / 2, 1 / 2, 1), ((), (1 / 2,), (0, 1 / 2), (0, 0, 1)), (1 / 6, 1 / 3, 1 / 3, 1 / 6)),
 }
-MULTISTEP = {"ab2": 2, "ab3": 3}
-ORDERS = {"euler": 1, "midpoint": 2, "heun": 2, "rk4": 4, **MULTISTEP}
+MULTISTEP = {"ab2": 2, "ab3": 3, "abm": 4}
+"""Slopes from which a step is predicted, at most."""
+CORRECTED = ("abm",)
+"""Methods that correct a step once the slope at its end is known."""
+ORDERS = {"euler": 1, "midpoint": 2, "heun": 2, "rk4": 4, "ab2": 2, "ab3": 3, "abm": 3}
+"""Orders of convergence; that of abm is limited by its first step, a Heun step."""
 METHODS = (*FIXED, *MULTISTEP)
 
 
@@ -22,7 +26,7 @@ def solve_fixed(field: Counted, z: Tensor, method: str, grid: list[Piece], watch
     """Take the steps of `grid`; `watch` sees the state after each of them."""
     watch = watch or (lambda _tau, _z: None)
     if method in MULTISTEP:
-        z = _adams(field, z, grid, watch, MULTISTEP[method])
+        z = _adams(field, z, grid, watch, MULTISTEP[method], method in CORRECTED)
     else:
         z = _runge_kutta(field, z, FIXED[method], grid, watch)
     if not torch.isfinite(z).all():
@@ -40,25 +44,35 @@ def _runge_kutta(field: Counted, z: Tensor, tableau: Tableau, grid: list[Piece],
     return z
 
 
-def _adams(field: Counted, z: Tensor, grid: list[Piece], watch: Watch, order: int) -> Tensor:
+def _adams(field: Counted, z: Tensor, grid: list[Piece], watch: Watch, order: int, correct: bool = False) -> Tensor:
     """Adams-Bashforth with unequal steps: one evaluation per step, and a Heun step at the start and after a kink.
 
     The slope over a step is the polynomial through the current slope and up to order - 1 past ones. Slopes from before
-    a kink are dropped, so the order builds up again.
+    a kink are dropped, so the order builds up again. correct: the next evaluation, at the end of a step, also corrects
+    that step (Adams-Moulton), at no further cost; not at a kink, where the slope jumps, nor at the end.
     """
     past: list[tuple[float, Tensor]] = []
+    before = z
     for step in grid:
         h = step.end - step.start
         first = field(z, full(z, step.start))
+        if past and correct:
+            z = _advanced(before, past[0][0], step.start, [(step.start, first), *past][:order])
         if not past:
             ks = stages(field, z, full(z, step.start), full(z, h), FIXED["heun"], step.last, first)
-            z = z + combine(full(z, h), FIXED["heun"].weights, ks)
+            following = z + combine(full(z, h), FIXED["heun"].weights, ks)
         else:
-            places = [0.0, *((start - step.start) / h for start, _ in past)]
-            z = z + combine(full(z, h), _adams_weights(places), [first, *(slope for _, slope in past)])
+            following = _advanced(z, step.start, step.end, [(step.start, first), *past][:order])
         past = [] if step.last != step.end else [(step.start, first), *past][: order - 1]
+        before, z = z, following
         watch(step.end, z)
     return z
+
+
+def _advanced(z: Tensor, start: float, end: float, slopes: list[tuple[float, Tensor]]) -> Tensor:
+    """Integrate from start to end the polynomial through slopes at some times."""
+    weights = _adams_weights([(time - start) / (end - start) for time, _ in slopes])
+    return z + combine(full(z, end - start), weights, [slope for _, slope in slopes])
 
 
 def _adams_weights(places: list[float]) -> tuple[float, ...]:
