@@ -2,14 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from operator import index
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from lwd.compute.seeds import padded
+from lwd.compute.seeds import noise_of, padded
 from lwd.errors import InputError
 from lwd.groups import Layout
 from lwd.path import Velocity
@@ -52,20 +50,8 @@ def flow_field(velocity: Velocity, schedule: Schedule, layout: Layout, label: An
 
 def seeded_noise(seeds: Sequence[int], shape: Sequence[int], device: torch.device | str = "cpu") -> Tensor:
     """Draw standard normal noise (len(seeds), *shape) float32; row i depends only on seeds[i] and the shape."""
-    rows = []
-    for seed in seeds:
-        if isinstance(seed, bool) or not hasattr(seed, "__index__") or not 0 <= index(seed) < 2**63:
-            raise InputError(f"a seed is an integer from 0 to 2^63 - 1, got {seed!r}")
-        rows.append(_noise(index(seed), tuple(shape)))
+    rows = [noise_of(seed, tuple(shape)) for seed in seeds]
     return torch.stack(rows).to(device) if rows else torch.empty(0, *shape, device=device)
-
-
-def _noise(seed: int, shape: tuple[int, ...]) -> Tensor:
-    if seed < 2**32:
-        return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
-    # torch's generator keeps 32 bits of a seed on a CPU; the second word of the key is no step of `step_noise`.
-    generator = np.random.Generator(np.random.Philox(key=np.array([seed, 2**64 - 1], np.uint64)))
-    return torch.from_numpy(generator.standard_normal(shape, dtype=np.float32))
 
 
 @dataclass(frozen=True)

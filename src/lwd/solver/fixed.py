@@ -13,22 +13,17 @@ FIXED = {
     "heun": Tableau((0, 1), ((), (1,)), (1 / 2, 1 / 2)),
     "rk4": Tableau((0, 1 / 2, 1 / 2, 1), ((), (1 / 2,), (0, 1 / 2), (0, 0, 1)), (1 / 6, 1 / 3, 1 / 3, 1 / 6)),
 }
-MULTISTEP = {"ab2": 2, "ab3": 3, "abm": 4}
-"""Slopes from which a step is predicted, at most."""
-CORRECTED = ("abm",)
-"""Methods that correct a step once the slope at its end is known."""
-ORDERS = {"euler": 1, "midpoint": 2, "heun": 2, "rk4": 4, "ab2": 2, "ab3": 3, "abm": 3}
-"""Orders of convergence; that of abm is limited by its first step, a Heun step."""
+MULTISTEP = {"ab2": 2, "ab3": 3, "abm": 4}  # slopes from which a step is predicted
+ORDERS = {"euler": 1, "midpoint": 2, "heun": 2, "rk4": 4, "ab2": 2, "ab3": 3, "abm": 3}  # abm starts with a Heun step
 METHODS = (*FIXED, *MULTISTEP)
 
 
 def solve_fixed(field: Counted, z: Tensor, method: str, grid: list[Piece], watch: Watch | None = None) -> Solution:
     """Take the steps of `grid`; `watch` sees the state after each of them."""
     watch = watch or (lambda _tau, _z: None)
-    if method in MULTISTEP:
-        z = _adams(field, z, grid, watch, MULTISTEP[method], method in CORRECTED)
-    else:
-        z = _runge_kutta(field, z, FIXED[method], grid, watch)
+    order = MULTISTEP.get(method)
+    tableau = FIXED.get(method, FIXED["heun"])
+    z = _adams(field, z, grid, watch, order, method == "abm") if order else _runge_kutta(field, z, tableau, grid, watch)
     if not torch.isfinite(z).all():
         raise SolveError(f"{method} produced non-finite values: check the field, or take more than {len(grid)} steps")
     count = torch.full((len(z),), len(grid), device=z.device)
@@ -48,11 +43,10 @@ def _adams(field: Counted, z: Tensor, grid: list[Piece], watch: Watch, order: in
     """Adams-Bashforth with unequal steps: one evaluation per step, and a Heun step at the start and after a kink.
 
     The slope over a step is the polynomial through the current slope and up to order - 1 past ones. Slopes from before
-    a kink are dropped, so the order builds up again. correct: the next evaluation, at the end of a step, also corrects
-    that step (Adams-Moulton), at no further cost; not at a kink, where the slope jumps, nor at the end.
+    a kink are dropped, so the order builds up again. correct: each evaluation also corrects the step that led to it
+    (Adams-Moulton), except at a kink.
     """
-    past: list[tuple[float, Tensor]] = []
-    before = z
+    before, past = z, list[tuple[float, Tensor]]()
     for step in grid:
         h = step.end - step.start
         first = field(z, full(z, step.start))
@@ -60,11 +54,10 @@ def _adams(field: Counted, z: Tensor, grid: list[Piece], watch: Watch, order: in
             z = _advanced(before, past[0][0], step.start, [(step.start, first), *past][:order])
         if not past:
             ks = stages(field, z, full(z, step.start), full(z, h), FIXED["heun"], step.last, first)
-            following = z + combine(full(z, h), FIXED["heun"].weights, ks)
+            before, z = z, z + combine(full(z, h), FIXED["heun"].weights, ks)
         else:
-            following = _advanced(z, step.start, step.end, [(step.start, first), *past][:order])
+            before, z = z, _advanced(z, step.start, step.end, [(step.start, first), *past][:order])
         past = [] if step.last != step.end else [(step.start, first), *past][: order - 1]
-        before, z = z, following
         watch(step.end, z)
     return z
 
