@@ -1,11 +1,12 @@
 """The parts of a training step, and its overhead over forward and backward of the bare network.
 
-    python benchmarks/train_step.py [--json] [--size small B/1] [--rounds 5]
+    python benchmarks/train_step.py [--json] [--size small B/1] [--rounds 5] [--cpu]
 
 `bare` is the same network on a preloaded batch: velocity, mean squared error, backward. `step` is Trainer.advance:
 reading, noise, schedule, objective, backward, checks, AdamW, EMA. Both alternate in one process; the overhead is
 median step / median bare - 1. `probe` is the same step with a learned schedule, `compiled` the same step with compiled
-blocks, as multiples of Stage II's.
+blocks, as multiples of Stage II's. --cpu measures the overhead alone, in CPU time of one thread, which other jobs on
+the machine disturb less than wall time.
 """
 
 import argparse
@@ -75,6 +76,22 @@ def bare(trainer: Trainer) -> float:
     return time.perf_counter() - start
 
 
+def in_cpu_time(name: str, rounds: int) -> dict[str, float]:
+    """Measure the overhead in CPU time of one thread."""
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as out:
+        trainer = build(name, out, False)
+        alone, step = [], []
+        for _ in range(rounds * SETTINGS[name]["inner"]):
+            for function, found in ((bare, alone), (Trainer.advance, step)):
+                start = time.process_time()
+                function(trainer)
+                found.append(time.process_time() - start)
+    overhead = median(step[2:]) / median(alone[2:]) - 1
+    print(f"{name}: {median(step[2:]):.3f} s of CPU time per step, overhead {100 * overhead:.1f}% ({len(step)} steps)")
+    return {f"{name} overhead, CPU": round(overhead, 3)}
+
+
 def timed(function: Callable[[], Any]) -> tuple[float, Any]:
     start = time.perf_counter()
     value = function()
@@ -131,11 +148,12 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print the ratios as one JSON object on the last line")
     parser.add_argument("--size", nargs="+", default=list(SETTINGS), choices=list(SETTINGS))
     parser.add_argument("--rounds", type=int, default=5, help="alternating rounds (default 5)")
+    parser.add_argument("--cpu", action="store_true", help="only the overhead, in CPU time of one thread")
     arguments = parser.parse_args()
     torch.manual_seed(0)
     results: dict[str, float] = {}
     for name in arguments.size:
-        results |= measure(name, arguments.rounds)
+        results |= (in_cpu_time if arguments.cpu else measure)(name, arguments.rounds)
     if arguments.json:
         print(json.dumps(results))
 

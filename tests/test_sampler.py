@@ -7,6 +7,7 @@ from torch.testing import assert_close
 
 import lwd
 from lwd.sampler import field_breakpoints
+from lwd.sampling.sde import step_noise
 from messages import says
 from strategies import random_gaussian, small_mixture
 
@@ -26,6 +27,21 @@ def test_noise_is_a_function_of_the_seed_alone():
     for bad in (-1, 1.5, True, 2**63):
         with pytest.raises(lwd.InputError, match=says("seed", repr(bad))):
             lwd.seeded_noise([bad], (1,))
+
+
+def test_all_bits_of_a_seed_count_and_small_seeds_keep_their_noise():
+    """Oracle: torch's own generator for seeds of up to 32 bits, of which it keeps no more; for others inequality."""
+    small = [0, 5, 2**31, 2**32 - 1]
+    own = [torch.randn(4, 4, 4, generator=torch.Generator().manual_seed(seed)) for seed in small]
+    assert torch.equal(lwd.seeded_noise(small, (4, 4, 4)), torch.stack(own))
+    large = [2**32, 2**32 + 5, 2**33 + 5, 2**62, 2**63 - 1]
+    rows = [*lwd.seeded_noise(large, (4, 4, 4)), *own, *step_noise(large, 0, (4, 4, 4))]
+    assert not any(torch.equal(a, b) for i, a in enumerate(rows) for b in rows[:i])
+    assert torch.equal(lwd.seeded_noise(large[2:3], (4, 4, 4))[0], rows[2])
+    many = lwd.seeded_noise(range(2**40, 2**40 + 2000), (3, 2, 2))
+    assert_close(many.mean(), torch.tensor(0.0), atol=0.02, rtol=0)
+    assert_close(many.std(), torch.tensor(1.0), atol=0.02, rtol=0)
+    assert_close(torch.corrcoef(many.flatten(1).T), torch.eye(12), atol=0.1, rtol=0)
 
 
 @pytest.mark.parametrize("options", [{"method": "heun", "steps": 12}, {"adaptive": "sample"}])

@@ -18,7 +18,7 @@ from messages import says
 from strategies import schedules, small_mixture
 
 START = torch.tensor([[1.0, 0.0], [0.3, -0.5]], dtype=torch.float64)
-ORDERS = {"euler": 1, "midpoint": 2, "heun": 2, "rk4": 4, "ab2": 2, "ab3": 3}
+ORDERS = {"euler": 1, "midpoint": 2, "heun": 2, "rk4": 4, "ab2": 2, "ab3": 3, "abm": 3}
 
 
 def swing(z, tau):
@@ -36,12 +36,12 @@ def kinked(z, tau):
 
 
 def order(field, truth, method, breakpoints=()):
-    """Slope of log error over log step size, from the two finest of three grids."""
+    """Slope of log error over log step size; abm, whose larger steps are better than its order, with finer grids."""
     errors = [
         (lwd.solve(field, START, method, steps=n, breakpoints=breakpoints).z - truth).abs().max().item()
-        for n in (20, 40, 80)
+        for n in ((160, 320) if method == "abm" else (40, 80))
     ]
-    return math.log2(errors[1] / errors[2])
+    return math.log2(errors[0] / errors[1])
 
 
 @pytest.mark.parametrize("method", ORDERS)
@@ -296,3 +296,36 @@ def test_the_multistep_method_asks_once_per_step_and_is_exact_on_straight_slopes
     solution = lwd.solve(lambda z, tau: (2 * tau)[:, None].expand_as(z), START, "ab2", steps=7, breakpoints=(0.3,))
     assert_close(solution.z, START + 1, atol=1e-14, rtol=0)
     assert solution.nfe == 7 + 2  # a Heun step at the beginning of each piece
+
+
+def test_abm_predicts_and_corrects_with_the_classical_coefficients():
+    """Oracle: Adams-Bashforth 55, -59, 37, -9 and Adams-Moulton 9, 19, -5, 1 (over 24), once there are four slopes."""
+    states, slopes, h = [], [], 1 / 9
+
+    def field(z, tau):
+        states.append(z)
+        slopes.append(swing(z, tau))
+        return slopes[-1]
+
+    solution = lwd.solve(field, START, "abm", steps=9)
+    assert solution.nfe == 9 + 1
+    del states[1], slopes[1]  # the second stage of the first step
+    states.append(solution.z)
+
+    def total(weights, last):
+        return h / 24 * sum(weight * slopes[last - i] for i, weight in enumerate(weights))
+
+    corrected = states[4] - total((55, -59, 37, -9), 3)
+    for k in range(4, 9):
+        corrected = corrected + total((9, 19, -5, 1), k)
+        assert_close(states[k + 1], corrected + total((55, -59, 37, -9), k), atol=1e-13, rtol=0)
+
+
+def test_abm_corrects_no_step_that_ends_at_a_kink_and_is_more_accurate_than_ab3():
+    """Oracle: the closed form, with the same evaluations."""
+    kink, errors = 0.4, {}
+    for method in ("ab3", "abm"):
+        solution = lwd.solve(kinked, START, method, steps=20, breakpoints=(kink,))
+        errors[method] = (solution.z - START * math.exp(0.5 * kink + 3 * (1 - kink))).abs().max()
+        assert solution.nfe == 20 + 2
+    assert errors["abm"] < 0.1 * errors["ab3"]

@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from operator import index
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from lwd.compute.seeds import padded
+from lwd.compute.seeds import noise_of, padded
 from lwd.errors import InputError
 from lwd.groups import Layout
 from lwd.path import Velocity
@@ -51,11 +50,7 @@ def flow_field(velocity: Velocity, schedule: Schedule, layout: Layout, label: An
 
 def seeded_noise(seeds: Sequence[int], shape: Sequence[int], device: torch.device | str = "cpu") -> Tensor:
     """Draw standard normal noise (len(seeds), *shape) float32; row i depends only on seeds[i] and the shape."""
-    rows = []
-    for seed in seeds:
-        if isinstance(seed, bool) or not hasattr(seed, "__index__") or not 0 <= index(seed) < 2**63:
-            raise InputError(f"a seed is an integer from 0 to 2^63 - 1, got {seed!r}")
-        rows.append(torch.randn(tuple(shape), generator=torch.Generator().manual_seed(index(seed))))
+    rows = [noise_of(seed, tuple(shape)) for seed in seeds]
     return torch.stack(rows).to(device) if rows else torch.empty(0, *shape, device=device)
 
 

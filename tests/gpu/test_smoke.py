@@ -1,5 +1,7 @@
 """The smoke test of `make test-gpu`: on a GPU as it is, and its code on a CPU with a small network."""
 
+from contextlib import contextmanager
+
 import pytest
 import torch
 
@@ -7,8 +9,24 @@ import lwd
 from audits import Waits
 from gpu_smoke import MORE, SAMPLES, STEPS, RandomLatents, main, smoke
 from lwd.training.devices import Devices
+from lwd.training.guard import Guard
 from lwd.training.plan_settings import PlanSettings
 from train_data import settings
+
+
+@contextmanager
+def strict():
+    """What set_sync_debug_mode("error") does, as far as a CPU can tell; labels are checked on a CPU only."""
+    with Waits() as waits:
+        yield
+    if set(waits.found) - {"lightningdit.py:_check __bool__"}:
+        raise RuntimeError(str(waits.found))
+
+
+def test_a_step_that_waits_is_found():
+    """Oracle: reading a value, in a file of lwd."""
+    with pytest.raises(RuntimeError, match="guard"), strict():
+        Guard(torch.device("cpu"), 3).review()
 
 
 def check(found):
@@ -26,7 +44,7 @@ def test_the_smoke_test_itself_on_a_cpu(tmp_path, monkeypatch):
     data.inner.feature_width = 16
     config = settings(network={"tap": 0}, run={"batch": 8})
     machine = PlanSettings(gpus=1, layout="texture=4,semantic=2", side=4, classes=3)
-    found = smoke(tmp_path, config, data, Devices(cpu=True), Waits, machine)
+    found = smoke(tmp_path, config, data, Devices(cpu=True), strict, machine)
     assert found["steps"] == [5, 6]
     assert found["samples"] == SAMPLES
     assert found["planned memory, GB"] > 3

@@ -14,6 +14,7 @@ SOLVERS = {
     "heun": ({"steps": 60}, 2e-3),
     "ab2": ({"steps": 120}, 2e-3),
     "ab3": ({"steps": 100}, 5e-4),
+    "abm": ({"steps": 100}, 5e-4),
     "rk4": ({"steps": 30}, 2e-4),
     "dopri5": ({"rtol": 1e-6, "atol": 1e-8}, 2e-4),
 }

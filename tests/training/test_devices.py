@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 import torch
 
+from lwd.compute.devices import choose_device
 from lwd.errors import InputError
 from lwd.io.jobs import process
 from lwd.io.launch import adopt_slurm, first_host
@@ -47,6 +48,28 @@ def test_tasks_of_srun_know_each_other():
     other = dict(SRUN) | {"SLURM_PROCID": "0", "SLURM_LOCALID": "0"}
     adopt_slurm(other)
     assert other["MASTER_PORT"] == variables["MASTER_PORT"]
+
+
+@pytest.mark.parametrize(("visible", "local"), [("5", "0"), ("GPU-8f2c", "0"), ("0,1,2,3", "1"), ("", "1")])
+def test_a_task_of_srun_that_sees_one_gpu_uses_it(visible, local):
+    """Oracle: CUDA numbers what a task sees from 0; with --gpus-per-task=1 that is one GPU."""
+    variables = dict(SRUN) | {"CUDA_VISIBLE_DEVICES": visible}
+    adopt_slurm(variables)
+    assert variables["LOCAL_RANK"] == local
+
+
+@pytest.mark.parametrize("name", [None, "cuda", torch.device("cuda")])
+@pytest.mark.parametrize("started", [SRUN, {"LOCAL_RANK": "1", "RANK": "1", "WORLD_SIZE": "2"}])
+def test_every_process_of_a_launcher_has_its_own_gpu(monkeypatch, name, started):
+    """Oracle: the device that torch, which has none here, is asked for."""
+    for key in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.setenv(key, "")
+        monkeypatch.delenv(key)
+    for key, value in started.items():
+        monkeypatch.setenv(key, value)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    with pytest.raises(InputError, match=says("cuda:1")):
+        choose_device(name)
 
 
 def test_tasks_of_srun_share_the_work_of_other_commands(monkeypatch):

@@ -13,15 +13,20 @@ from torch import Tensor
 
 from lwd.compute import spin
 from lwd.errors import InputError
+from lwd.io.launch import adopt_slurm
 
 
 def choose_device(name: str | torch.device | None = None) -> torch.device:
-    """Return a device by name; the default is the GPU of this process ($LOCAL_RANK), or the CPU if there is none."""
-    if name is None:
+    """Return a device by name; the default is the GPU of this process ($LOCAL_RANK), or the CPU if there is none.
+
+    cuda, without a number, is the GPU of this process too: otherwise all would share the first one.
+    """
+    if name is None or str(name) == "cuda":
+        adopt_slurm()
         local = os.environ.get("LOCAL_RANK", "0")
         if not local.isdecimal():
             raise InputError(f"LOCAL_RANK must be an integer, got {local!r}; start with torchrun, or unset it")
-        name = f"cuda:{local}" if torch.cuda.is_available() else "cpu"
+        name = f"cuda:{local}" if name or torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
         torch.empty(0, device=device)

@@ -2,11 +2,12 @@
 
 import os
 import re
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 
 from lwd.errors import InputError
 
 NEEDED = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_STEP_NODELIST")
+VISIBLE = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 FIRST_PORT, PORTS = 20_000, 10_000
 
 
@@ -30,13 +31,18 @@ def adopt_slurm(environment: MutableMapping[str, str] | None = None) -> None:
     found = {
         "RANK": variables["SLURM_PROCID"],
         "WORLD_SIZE": tasks,
-        "LOCAL_RANK": variables["SLURM_LOCALID"],
+        "LOCAL_RANK": "0" if _sees_one(variables) else variables["SLURM_LOCALID"],
         "LOCAL_WORLD_SIZE": per_node[0] if per_node else tasks,
         "MASTER_ADDR": first_host(variables["SLURM_STEP_NODELIST"]),
         "MASTER_PORT": str(FIRST_PORT + int(re.sub(r"\D", "", job) or "0") % PORTS),
     }
     for name, value in found.items():
         variables.setdefault(name, value)
+
+
+def _sees_one(variables: Mapping[str, str]) -> bool:
+    """Whether this task sees a single GPU, its own (--gpus-per-task=1), which then has the number 0."""
+    return any(variables.get(name) and "," not in variables[name] for name in VISIBLE)
 
 
 def first_host(nodes: str) -> str:

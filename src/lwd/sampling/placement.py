@@ -21,8 +21,8 @@ from lwd.solver.base import Field, Piece, cut, full, share_steps, step_grid
 from lwd.solver.fixed import ORDERS
 
 CALIBRATION, CANDIDATES = 32, 128
-FIRST_SEED = 2**31  # torch keeps 32 bits of a seed on a CPU: 2**62 + i would be sample i
-"""Seeds of the calibration batch; no sample uses them."""
+FIRST_SEED = 2**31
+"""First seed of the calibration batch, far from the seeds of samples."""
 
 
 def placements(schedule: Schedule) -> tuple[str, ...]:

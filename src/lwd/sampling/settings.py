@@ -30,7 +30,7 @@ class SampleSettings(Record):
     size: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]] | None = None
     """Height and width of the pictures of a text-to-image model, in pixels."""
     solver: str = "dopri5"
-    """Solver: dopri5, ab2, ab3, heun, midpoint, euler, rk4, sefi; with noise: euler-maruyama, sde-heun."""
+    """Solver: dopri5, ab2, ab3, abm, heun, midpoint, euler, rk4, sefi; with noise: euler-maruyama, sde-heun."""
     steps: int | None = None
     """Number of steps (all solvers but dopri5)."""
     shift: Annotated[float, Field(gt=0)] | None = None

@@ -1,4 +1,4 @@
-"""Fixed-step methods: explicit Runge-Kutta, and a multistep method with one evaluation per step."""
+"""Fixed-step methods: explicit Runge-Kutta, and multistep methods with one evaluation per step."""
 
 import numpy as np
 import torch
@@ -13,18 +13,17 @@ FIXED = {
     "heun": Tableau((0, 1), ((), (1,)), (1 / 2, 1 / 2)),
     "rk4": Tableau((0, 1 / 2, 1 / 2, 1), ((), (1 / 2,), (0, 1 / 2), (0, 0, 1)), (1 / 6, 1 / 3, 1 / 3, 1 / 6)),
 }
-MULTISTEP = {"ab2": 2, "ab3": 3}
-ORDERS = {"euler": 1, "midpoint": 2, "heun": 2, "rk4": 4, **MULTISTEP}
+MULTISTEP = {"ab2": 2, "ab3": 3, "abm": 4}  # slopes from which a step is predicted
+ORDERS = {"euler": 1, "midpoint": 2, "heun": 2, "rk4": 4, "ab2": 2, "ab3": 3, "abm": 3}  # abm starts with a Heun step
 METHODS = (*FIXED, *MULTISTEP)
 
 
 def solve_fixed(field: Counted, z: Tensor, method: str, grid: list[Piece], watch: Watch | None = None) -> Solution:
     """Take the steps of `grid`; `watch` sees the state after each of them."""
     watch = watch or (lambda _tau, _z: None)
-    if method in MULTISTEP:
-        z = _adams(field, z, grid, watch, MULTISTEP[method])
-    else:
-        z = _runge_kutta(field, z, FIXED[method], grid, watch)
+    order = MULTISTEP.get(method)
+    tableau = FIXED.get(method, FIXED["heun"])
+    z = _adams(field, z, grid, watch, order, method == "abm") if order else _runge_kutta(field, z, tableau, grid, watch)
     if not torch.isfinite(z).all():
         raise SolveError(f"{method} produced non-finite values: check the field, or take more than {len(grid)} steps")
     count = torch.full((len(z),), len(grid), device=z.device)
@@ -40,25 +39,33 @@ def _runge_kutta(field: Counted, z: Tensor, tableau: Tableau, grid: list[Piece],
     return z
 
 
-def _adams(field: Counted, z: Tensor, grid: list[Piece], watch: Watch, order: int) -> Tensor:
+def _adams(field: Counted, z: Tensor, grid: list[Piece], watch: Watch, order: int, correct: bool = False) -> Tensor:
     """Adams-Bashforth with unequal steps: one evaluation per step, and a Heun step at the start and after a kink.
 
     The slope over a step is the polynomial through the current slope and up to order - 1 past ones. Slopes from before
-    a kink are dropped, so the order builds up again.
+    a kink are dropped, so the order builds up again. correct: each evaluation also corrects the step that led to it
+    (Adams-Moulton), except at a kink.
     """
-    past: list[tuple[float, Tensor]] = []
+    before, past = z, list[tuple[float, Tensor]]()
     for step in grid:
         h = step.end - step.start
         first = field(z, full(z, step.start))
+        if past and correct:
+            z = _advanced(before, past[0][0], step.start, [(step.start, first), *past][:order])
         if not past:
             ks = stages(field, z, full(z, step.start), full(z, h), FIXED["heun"], step.last, first)
-            z = z + combine(full(z, h), FIXED["heun"].weights, ks)
+            before, z = z, z + combine(full(z, h), FIXED["heun"].weights, ks)
         else:
-            places = [0.0, *((start - step.start) / h for start, _ in past)]
-            z = z + combine(full(z, h), _adams_weights(places), [first, *(slope for _, slope in past)])
+            before, z = z, _advanced(z, step.start, step.end, [(step.start, first), *past][:order])
         past = [] if step.last != step.end else [(step.start, first), *past][: order - 1]
         watch(step.end, z)
     return z
+
+
+def _advanced(z: Tensor, start: float, end: float, slopes: list[tuple[float, Tensor]]) -> Tensor:
+    """Integrate from start to end the polynomial through slopes at some times."""
+    weights = _adams_weights([(time - start) / (end - start) for time, _ in slopes])
+    return z + combine(full(z, end - start), weights, [slope for _, slope in slopes])
 
 
 def _adams_weights(places: list[float]) -> tuple[float, ...]:

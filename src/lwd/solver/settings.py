@@ -16,7 +16,7 @@ class SolverSettings:
     """A method and its accuracy; settings that have no effect on the method are rejected."""
 
     method: str = "dopri5"
-    """euler, midpoint, heun, rk4, ab2, ab3 (fixed steps) or dopri5 (adaptive)."""
+    """euler, midpoint, heun, rk4, ab2, ab3, abm (fixed steps) or dopri5 (adaptive)."""
     steps: int | None = None
     """Number of steps over [0, 1] (fixed-step methods)."""
     grid: Sequence[float] | None = None

@@ -22,7 +22,7 @@ from lwd.surfaces.family import fitted_to, parse_family
 TAU = tuple(k / 60 for k in range(61))
 SMOOTH = "monotone:8"
 """The family of smooth curves that a drawn one can be replaced by."""
-SOLVERS = ("heun", "euler", "midpoint", "rk4", "ab2", "ab3", "dopri5")
+SOLVERS = ("heun", "euler", "midpoint", "rk4", "ab2", "ab3", "abm", "dopri5")
 
 
 class Studio:

@@ -29,7 +29,7 @@ class Side(Record):
 
     schedule: dict[str, Any]
     """The schedule, as in a schedule file."""
-    solver: Literal["euler", "midpoint", "heun", "rk4", "ab2", "ab3", "dopri5"] = "heun"
+    solver: Literal["euler", "midpoint", "heun", "rk4", "ab2", "ab3", "abm", "dopri5"] = "heun"
     """Solver."""
     steps: Annotated[int, Field(ge=1, le=STEPS)] = 10
     """Number of steps; dopri5 chooses its own."""
