@@ -15,6 +15,7 @@ from PIL import Image
 import lwd
 from fuzz.archives import bomb, with_bomb
 from fuzz.corpora import EARLIER
+from lwd.checkpoints.sefi_config import MAX_BYTES, read_config
 from lwd.cli import main
 from lwd.errors import LONGEST
 from lwd.images.cifar import read_archive
@@ -27,7 +28,7 @@ from lwd.latents.encoders import load_compressor
 from lwd.latents.reader import LatentReader
 from lwd.latents.statistics import read_reference_statistics
 from lwd.report.runs import describe_run, plot_run
-from lwd.training.config import load_config
+from lwd.training.config import MAX_YAML_BYTES, load_config
 from lwd.training.state import newest
 from messages import says
 
@@ -316,3 +317,11 @@ def test_a_folder_is_no_npz(tmp_path):
     (tmp_path / "images.npz").symlink_to("/")
     with pytest.raises(lwd.InputError, match=says("images.npz")):
         open_pictures(tmp_path / "images.npz")
+
+
+@pytest.mark.parametrize(("name", "limit"), [("p.yaml", MAX_YAML_BYTES), ("sefi_config.yaml", MAX_BYTES)])
+def test_yaml_beyond_any_configuration_is_not_parsed(tmp_path, name, limit):
+    """PyYAML takes 25 s for a megabyte of values: more than 10 s."""
+    (tmp_path / name).write_text("- a\n" * (limit // 4 + 1))
+    with pytest.raises(lwd.InputError, match=says(name, str(limit))):
+        load_config(str(tmp_path / name)) if name == "p.yaml" else read_config(tmp_path / name)

@@ -15,7 +15,7 @@ from lwd.models.sefi import SCALES
 
 NAMES = ("sefi_config.yaml", "config.yaml")
 CUSTOM = "custom"
-MAX_BYTES, MAX_ALIASES, MAX_VALUES, MAX_TEXT = 2**20, 16, 100_000, 4096
+MAX_BYTES, MAX_ALIASES, MAX_VALUES, MAX_TEXT = 2**17, 16, 100_000, 4096
 """What a configuration may hold: references can stand for more than memory holds."""
 REFERENCE = re.compile(r"\$\{([\w.-]+)\}")
 Family = Literal["base", "rl", "turbo"]

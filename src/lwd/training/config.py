@@ -14,7 +14,7 @@ from lwd.errors import InputError, nearest
 from lwd.io.files import check_file
 from lwd.io.records import Record
 
-MAX_YAML_BYTES = 2**20
+MAX_YAML_BYTES = 2**16
 
 
 def _number(value: Any) -> Any:
