@@ -19,11 +19,11 @@ import json
 from dataclasses import replace
 
 import torch
-from sampler import as_sfd, error
+from sampler import as_sfd
 
 from lwd.assets import MODELS
 from lwd.checkpoints.recommended import store_recommended
-from lwd.sampling.benchmark import Trial, recommendation
+from lwd.sampling.benchmark import Trial, error, recommendation
 from lwd.sampling.generator import open_generator
 from lwd.sampling.placement import calibrate, cheapest
 from lwd.sampling.settings import SampleSettings
@@ -39,9 +39,9 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="store the setting with the shipped model")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    scale = {"scale": 1.5} if arguments.guided else {}
+    scale = 1.5 if arguments.guided else None
     guide = "fashion-weak" if arguments.guided else None
-    generator = open_generator("fashion", SampleSettings(count=COUNT, solver="dopri5", **scale), guide)
+    generator = open_generator("fashion", SampleSettings(count=COUNT, solver="dopri5", scale=scale), guide)
     flow = replace(generator.flow(), first=CHOICE)
     calibration = calibrate(flow)
     truth, (theirs, calls) = flow.truth(), as_sfd(flow)

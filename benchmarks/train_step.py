@@ -81,7 +81,8 @@ def in_cpu_time(name: str, rounds: int) -> dict[str, float]:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as out:
         trainer = build(name, out, False)
-        alone, step = [], []
+        alone: list[float] = []
+        step: list[float] = []
         for _ in range(rounds * SETTINGS[name]["inner"]):
             for function, found in ((bare, alone), (Trainer.advance, step)):
                 start = time.process_time()
