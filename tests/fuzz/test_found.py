@@ -325,3 +325,13 @@ def test_yaml_beyond_any_configuration_is_not_parsed(tmp_path, name, limit):
     (tmp_path / name).write_text("- a\n" * (limit // 4 + 1))
     with pytest.raises(lwd.InputError, match=says(name, str(limit))):
         load_config(str(tmp_path / name)) if name == "p.yaml" else read_config(tmp_path / name)
+
+
+def test_names_that_are_not_utf8(tmp_path):
+    """UnicodeEncodeError: in a data set they are refused before the work, in pictures to score they do not matter."""
+    (tmp_path / "cats").mkdir()
+    Image.new("RGB", (8, 8)).save(tmp_path / "cats" / "a.png")
+    os.rename(tmp_path / "cats" / "a.png", tmp_path / "cats" / "\udcff.png")
+    with pytest.raises(lwd.InputError, match=says("UTF-8")):
+        FolderSource(tmp_path)
+    assert len(open_pictures(tmp_path).digest) == 16

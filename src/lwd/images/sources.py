@@ -138,6 +138,8 @@ class FolderSource:
         above = tuple(str(parent) for parent in (root.resolve(), *root.resolve().parents))
         for label, folder in enumerate(self.classes):
             found = sorted(_images_below(root, folder, above), key=lambda name: name.split("/"))
+            for name in (folder, *found):
+                check_name(root, name)
             if not found:
                 raise InputError(f"{root / folder} has no images ({', '.join(SUFFIXES)})")
             self.files += found
@@ -178,6 +180,14 @@ class FolderSource:
                 raise InputError(f"cannot read {self.root / name}: {error.strerror or error}") from error
             digest.update(f"{name} {size}\n".encode())
         return digest.hexdigest()[:16]
+
+
+def check_name(root: Path, name: str) -> None:
+    """Raise an error for a file name that no text file can record: bytes that are not UTF-8."""
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"the name of {str(root / name)!r} is not valid UTF-8; rename it") from error
 
 
 def _images_below(root: Path, folder: str, above: tuple[str, ...]) -> Iterator[str]:
