@@ -232,7 +232,8 @@ class FolderPictures:
         digest = hashlib.sha256(f"size {self.size}".encode())
         for path in self.files:
             try:
-                digest.update(os.fsencode(f"{path.relative_to(self.root)} ") + hashlib.sha256(path.read_bytes()).digest())
+                digest.update(os.fsencode(f"{path.relative_to(self.root)} "))  # names need not be UTF-8
+                digest.update(hashlib.sha256(path.read_bytes()).digest())
             except OSError as error:
                 raise InputError(f"cannot read {path}: {error.strerror or error}") from error
         return digest.hexdigest()[:16]
