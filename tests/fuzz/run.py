@@ -94,8 +94,8 @@ def _replace_by_pipe(path: Path, rng: Random) -> None:
 
 
 def _swap(path: Path, rng: Random) -> None:
-    others = [p for p in sorted(path.parent.iterdir()) if p.is_file() and p != path]
-    if others and path.is_file():
+    others = [p for p in sorted(path.parent.iterdir()) if p.is_file() and not p.is_symlink() and p != path]
+    if others and path.is_file() and not path.is_symlink():
         other = rng.choice(others)
         mine, theirs = path.read_bytes(), other.read_bytes()
         path.write_bytes(theirs)

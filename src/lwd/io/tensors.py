@@ -138,8 +138,11 @@ def _bare(name: str) -> str:
 def _is_safetensors(path: Path) -> bool:
     if path.suffix == ".safetensors":
         return True
-    with path.open("rb") as file:
-        head = file.read(9)
+    try:
+        with path.open("rb") as file:
+            head = file.read(9)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
     return len(head) == 9 and head[8:] == b"{" and struct.unpack("<Q", head[:8])[0] < 100 * 2**20
 
 

@@ -11,6 +11,7 @@ from lwd.errors import InputError, import_extra
 from lwd.io.tensors import mismatches
 from lwd.representations.texture import KLAutoencoder
 
+NORM_GROUPS = 32
 KEPT = ("encoder.", "decoder.", "quant_conv.", "post_quant_conv.")
 DROPPED = ("loss.", "discriminator.", "foundation_model.", "linear_proj.", "model_ema.")
 """Parts used only in training: discriminator, perceptual networks, VA-VAE's aligned encoder."""
@@ -49,6 +50,9 @@ def infer_ldm_config(state: Mapping[str, Tensor]) -> dict[str, Any]:
     levels = _count(state, r"encoder\.down\.(\d+)\.")
     blocks = _count(state, r"encoder\.down\.0\.block\.(\d+)\.")
     widths = [_out(state, f"encoder.down.{i}.block.0.conv1.weight") for i in range(levels)]
+    uneven = [width for width in widths if width % NORM_GROUPS]
+    if uneven:
+        raise InputError(f"a block has {uneven[0]} channels; its norms need a multiple of {NORM_GROUPS}")
     latent, embed = _in(state, "decoder.conv_in.weight"), _in(state, "post_quant_conv.weight")
     if latent != embed:
         raise InputError(f"z has {latent} channels, but its embedding {embed}; AutoencoderKL needs the same number")
@@ -66,7 +70,7 @@ def infer_ldm_config(state: Mapping[str, Tensor]) -> dict[str, Any]:
         "block_out_channels": widths,
         "layers_per_block": blocks,
         "latent_channels": latent,
-        "norm_num_groups": 32,
+        "norm_num_groups": NORM_GROUPS,
         "scaling_factor": 1.0,
     }
 
