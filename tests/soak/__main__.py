@@ -31,7 +31,8 @@ QUICK = {"tries": 2_500, "kills": 40}
 FULL = {"tries": 100_000, "kills": 1_000}
 RARE = ("demo", "reproduce")
 """Jobs of many commands, which take a hundred times as long: a hundredth of the kills."""
-TESTS = ("soak/test_faults.py", "test_stress.py", "fuzz/test_found.py", "fuzz/test_found_weights.py", "checkpoints/fetch")
+TESTS = ("soak/test_faults.py", "test_stress.py", "fuzz/test_found.py", "fuzz/test_found_weights.py")
+TESTS += ("checkpoints/fetch",)
 
 
 class Record:
