@@ -17,6 +17,13 @@ def test_weights_that_the_disk_does_not_give(tmp_path):
         read_state(tmp_path / "weights.pt")
 
 
+def test_a_run_whose_latest_checkpoint_cannot_be_read(tmp_path):
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "latest").symlink_to("/proc/self/mem")
+    with pytest.raises(lwd.InputError, match=says("latest")):
+        lwd.load(tmp_path)
+
+
 def test_an_autoencoder_of_impossible_widths():
     """ValueError of GroupNorm: 3 channels in 32 groups."""
     with pytest.raises(lwd.InputError, match=says(3, 32)):

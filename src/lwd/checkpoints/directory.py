@@ -137,7 +137,10 @@ def locate(directory: str | os.PathLike[str]) -> Path:
     latest = directory / "checkpoints" / "latest"
     if (directory / "config.json").exists() or not latest.is_file():
         return directory
-    name = Path(latest.read_text("utf-8", errors="replace").strip()).name
+    try:
+        name = Path(latest.read_text("utf-8", errors="replace").strip()).name
+    except OSError as error:
+        raise InputError(f"cannot read {latest}: {error.strerror or error}") from error
     if not name.isdecimal() or len(name) > 20:
         raise InputError(f"{latest} must contain the name of a checkpoint such as 00000100, got {name[:40]!r}")
     return latest.parent / name
