@@ -1,6 +1,7 @@
 """The commands of README and docs, sorted into those that are run and the kind that they are of."""
 
 from functools import cache
+from itertools import takewhile
 
 import pytest
 
@@ -10,6 +11,8 @@ from lwd.cli import main
 NOT_RUN = {
     "lwd encode --captions": "needs published weights (tests/latents/test_captions.py, with small networks)",
     "lwd sample --prompt": "needs published weights (tests/sampling/test_text.py, with a small model)",
+    "lwd probe --preset sefi": "needs published weights (tests/training/test_captions.py, with a small model)",
+    "lwd train --preset sefi": "needs published weights (tests/training/test_captions.py, with a small model)",
     "lwd train --align-images": "needs DINOv2 (tests/latents/test_aligned.py, with a small encoder)",
     "lwd data fetch": "downloads, or reads the official archive (tests/images/test_sources.py, with made archives)",
     "lwd fetch": "downloads gigabytes (tests/checkpoints/fetch, with a local hub of small files)",
@@ -18,15 +21,15 @@ NOT_RUN = {
     "lwd surfaces measure": "needs published weights (tests/surfaces/test_band.py, with a small network)",
     "make": "CI runs the targets themselves",
 }
-"""Beginnings and options of commands that are not run here; those of lwd must still be accepted by the parser."""
+"""Beginnings, options and values of commands that are not run here; those of lwd must still pass the parser."""
 
 
 def matches(command, start):
     """Whether a command, whatever launches it, begins with these words and has these options."""
     words = command.words
     words = ("lwd", *words[words.index("lwd") + 1 :]) if "lwd" in words else words
-    head = tuple(word for word in start.split() if not word.startswith("-"))
-    return words[: len(head)] == head and {word for word in start.split() if word.startswith("-")} <= set(words)
+    head = tuple(takewhile(lambda word: not word.startswith("-"), start.split()))
+    return words[: len(head)] == head and set(start.split()) <= set(words)
 
 
 def shown():
@@ -41,6 +44,8 @@ def shown():
 SHOWN = shown()
 LISTED = [c for c in SHOWN.values() if any(matches(c, start) for start in NOT_RUN)]
 RUN = [c for c in SHOWN.values() if c not in LISTED]
+SHARDED = {"run.parallel=fsdp2", "run.parallel=hsdp"}
+"""Settings that one process refuses."""
 LAUNCHERS = ("torchrun", "accelerate", "srun")
 
 
@@ -89,7 +94,9 @@ PARTS = {
 
 def in_part(part):
     """The commands that a file runs, all but one of each kind marked as slow."""
-    found = [c for c in ALL if (kind(c) if small(c) else "encode") in PARTS[part]]  # a refused one fails with the first
+    alone = [c for c in ALL if not SHARDED & set(c.words)]  # tests/cli/test_processes.py runs the others
+    # A refused command fails with the first part.
+    found = [c for c in alone if (kind(c) if small(c) else "encode") in PARTS[part]]
     return [pytest.param(c, id=str(c), marks=[] if c in ONE_OF_EACH else [pytest.mark.slow]) for c in found]
 
 

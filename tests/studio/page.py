@@ -31,12 +31,17 @@ def settled(page, work):
 
 
 def drag(page, index, dx, dy):
-    box = page.locator(".knot").nth(index).bounding_box()
+    knot = page.locator(".knot").nth(index)
+    knot.hover()  # waits until the page stands still
+    before, box = knot.get_attribute("style"), knot.bounding_box()
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
     page.mouse.move(x, y)
     page.mouse.down()
     page.mouse.move(x + dx, y + dy, steps=5)
     page.mouse.up()
+    page.wait_for_function(
+        "([i, before]) => document.querySelectorAll('.knot')[i].getAttribute('style') !== before", arg=[index, before]
+    )
 
 
 def expected_numbers(page, studio, tau_of=None):
