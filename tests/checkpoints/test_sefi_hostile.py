@@ -7,7 +7,7 @@ import yaml
 
 import lwd
 from lwd.checkpoints.sefi import load_sefi
-from lwd.checkpoints.sefi_config import MAX_ALIASES, read_config
+from lwd.checkpoints.sefi_config import MAX_ALIASES, MAX_BYTES, read_config
 from messages import exit_code, says
 from sefi import NAME, settings, write_model
 
@@ -35,7 +35,7 @@ LEVELS, WIDE = nested('"${aM}${aM}x"'), nested("[" + ", ".join(["'${aM}'"] * 9) 
         ("model: {semantic_channels: '${model}', more: '${model}', name: '${model}'}", ("values",)),
         ("[" * 5000, ("YAML",)),
         ("model: 2026-99-99", ("YAML",)),
-        ("a: " + "x" * 2**20, (2**20,)),
+        ("a: " + "x" * MAX_BYTES, (MAX_BYTES,)),
         ("model: !!python/object/apply:os.system ['exit 1']", ("YAML",)),
         ("- model", ("sections",)),
         ("", ("sections",)),
