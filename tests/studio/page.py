@@ -32,16 +32,19 @@ def settled(page, work):
 
 def drag(page, index, dx, dy):
     knot = page.locator(".knot").nth(index)
-    knot.hover()  # waits until the page stands still
+    page.wait_for_selector("[data-asking='0']")
+    page.wait_for_timeout(500)  # a page that was just opened still moves its parts
     before, box = knot.get_attribute("style"), knot.bounding_box()
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
     page.mouse.move(x, y)
     page.mouse.down()
     page.mouse.move(x + dx, y + dy, steps=5)
     page.mouse.up()
-    page.wait_for_function(
-        "([i, before]) => document.querySelectorAll('.knot')[i].getAttribute('style') !== before", arg=[index, before]
-    )
+    for _ in range(200):
+        if page.locator(".knot").nth(index).get_attribute("style") != before:
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError(f"point {index} did not move")
 
 
 def expected_numbers(page, studio, tau_of=None):
