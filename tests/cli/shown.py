@@ -45,7 +45,7 @@ SHOWN = shown()
 LISTED = [c for c in SHOWN.values() if any(matches(c, start) for start in NOT_RUN)]
 RUN = [c for c in SHOWN.values() if c not in LISTED]
 SHARDED = {"run.parallel=fsdp2", "run.parallel=hsdp"}
-"""Settings that one process refuses."""
+"""Settings that one process refuses: tests/cli/test_processes.py runs these commands."""
 LAUNCHERS = ("torchrun", "accelerate", "srun")
 
 
@@ -73,7 +73,8 @@ def distinct(commands, key):
     return list(found.values())
 
 
-ALL = distinct(RUN, lambda c: same_as(small(c)[1]))
+ALONE = [c for c in RUN if not SHARDED & set(c.words)]
+ALL = distinct(ALONE, lambda c: same_as(small(c)[1]))
 """Two pages' commands that differ in their scale or in where they write are one."""
 MANY = distinct([c for c in RUN if c.words[0] in LAUNCHERS], lambda c: (c.words[0], same_as(small(c)[1])))
 ONE_OF_EACH = [c for c in distinct(ALL, kind) if c.words[1] not in ("demo", "bench")]  # test_demo and test_benchmark do
@@ -94,9 +95,8 @@ PARTS = {
 
 def in_part(part):
     """The commands that a file runs, all but one of each kind marked as slow."""
-    alone = [c for c in ALL if not SHARDED & set(c.words)]  # tests/cli/test_processes.py runs the others
     # A refused command fails with the first part.
-    found = [c for c in alone if (kind(c) if small(c) else "encode") in PARTS[part]]
+    found = [c for c in ALL if (kind(c) if small(c) else "encode") in PARTS[part]]
     return [pytest.param(c, id=str(c), marks=[] if c in ONE_OF_EACH else [pytest.mark.slow]) for c in found]
 
 

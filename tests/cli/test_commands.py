@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.shown import ALL, LISTED, NOT_RUN, PARTS, SHOWN, in_part, kind, matches
+from cli.shown import ALL, ALONE, LISTED, MANY, NOT_RUN, PARTS, RUN, SHOWN, in_part, kind, matches
 from commands import PAGES, commands_of, mentions, parsed, parser, unwrapped
 
 
@@ -20,6 +20,7 @@ def test_every_command_is_in_one_file():
     kinds = [one for part in PARTS.values() for one in part]
     assert len(set(kinds)) == len(kinds)
     assert {kind(c) for c in ALL} <= set(kinds)
+    assert all(c in MANY or any(set(c.words) == set(other.words) for other in MANY) for c in RUN if c not in ALONE)
     assert sum(len(in_part(part)) for part in PARTS) == len(ALL)
     assert all((Path(__file__).parent / f"test_{part}_commands.py").is_file() for part in PARTS)
 
