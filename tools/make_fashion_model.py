@@ -8,27 +8,20 @@ interruption; the results are packed in 16 bits into src/lwd/assets/fashion:
 
 import argparse
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import torch
+from packing import lwd, pack, pack_directory, size
 from torch.nn.functional import cross_entropy
 
 from lwd.checkpoints.directory import locate
 from lwd.images.fashion import FOLDER, load_fashion
-from lwd.io.tensors import read_safetensors, write_safetensors
 from lwd.representations.judge import FashionJudge, seen_classes
 from lwd.representations.texture import from_uint8
 
 RULE = ("--steps", "20", "--tolerance", "0.02")
 """The schedule: the weakest lambda for which the predicted error of 20 Heun steps is at most 0.02."""
 LAMBDAS = "0.0005,0.001,0.002,0.004,0.008,0.016,0.03,0.06,0.12,0.25"
-
-
-def lwd(*arguments: str) -> None:
-    print("lwd", *arguments, flush=True)
-    subprocess.run([sys.executable, "-m", "lwd", *arguments], check=True)
 
 
 def make_judge(out: Path, epochs: int = 12, seed: int = 0) -> None:
@@ -51,23 +44,6 @@ def make_judge(out: Path, epochs: int = 12, seed: int = 0) -> None:
     seen = seen_classes(judge, from_uint8(torch.tensor(test.images)))
     print(f"judge: {(seen == torch.from_numpy(test.labels)).float().mean():.3f} of the test images")
     pack({name: tensor.detach() for name, tensor in judge.state_dict().items()}, out / "model.safetensors")
-
-
-def pack(weights: dict[str, torch.Tensor], path: Path) -> None:
-    """Write weights in half precision, at half the size."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    half = {name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in weights.items()}
-    write_safetensors(path, {name: tensor.contiguous() for name, tensor in half.items()})
-
-
-def pack_directory(source: Path, target: Path) -> None:
-    """Copy the description of a checkpoint or autoencoder, and write its weights in 16 bits."""
-    shutil.rmtree(target, ignore_errors=True)
-    target.mkdir(parents=True)
-    for path in source.glob("*.json"):
-        if path.name != "state.json":
-            shutil.copy(path, target)
-    pack(read_safetensors(source / "model.safetensors"), target / "model.safetensors")
 
 
 def main() -> None:
@@ -101,8 +77,7 @@ def main() -> None:
         work / "path/path.json",
     ):
         shutil.copy(path, FOLDER / "surfaces")
-    size = sum(path.stat().st_size for part in ("model", "weak") for path in (FOLDER / part).rglob("*"))
-    print(f"model and weak partner: {size / 1e6:.1f} MB")
+    print(f"model and weak partner: {size(FOLDER / 'model', FOLDER / 'weak'):.1f} MB")
 
 
 if __name__ == "__main__":
