@@ -9,6 +9,9 @@ SOAK   ?= runs/soak
 # finished takes over the end of what the other has left.
 TESTS  := $(BIN)/python -m pytest -n 2 --dist worksteal
 
+# Each of the hundreds of processes that the tests start would compile lwd and its tests again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-all test-gpu lint style bench soak soak-quick audit clean help
 .DELETE_ON_ERROR:
 

@@ -35,7 +35,7 @@ ENCODER = "resnet50:4@64"
 IMAGES, FITTED = 25_000, 4_000
 """Images that are encoded, and those that the PCA is fitted to."""
 CANDIDATES = ("synchronous", "offset:0.15", "offset:0.3", "offset:0.45", "square")
-"""`square`: texture at tau^2 when semantic is at tau, the curve learned for Fashion-MNIST at its weakest stable lambda."""
+"""`square`: texture at tau^2 when semantic is at tau, learned for Fashion-MNIST at its weakest stable lambda."""
 JUDGE = "efficientnet-lite0:4@96"
 SETTINGS = ("--preset", "cifar-coarse", "--set", "run.sample_every=0", "--set", "network.compile=true")
 

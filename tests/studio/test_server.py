@@ -8,8 +8,6 @@ from urllib.parse import urlsplit
 
 import pytest
 
-pytest.importorskip("gradio", reason="gradio is not installed: pip install 'lwd[studio]'")
-
 from studio.made import state
 
 pytestmark = pytest.mark.slow
