@@ -132,9 +132,8 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize(
-    "damage", [pytest.param(name, marks=[] if name == "cut" else [pytest.mark.slow]) for name in DAMAGE]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_path_is_solved_again(copy, damage):
     """Oracle: a path that is cut off, empty or of other surfaces is solved again, to the same bytes."""
     path = copy / "path" / "path.json"

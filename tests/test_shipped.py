@@ -29,6 +29,7 @@ def share_seen(pipe, **guidance):
     return float((seen_classes(load_judge(), pixels) == torch.tensor(labels)).double().mean())
 
 
+@pytest.mark.slow
 def test_the_pictures_show_what_was_asked_for():
     """Oracle: the judge, which is right about 86% of real test images and 10% of noise (measured here: 71% and 83%)."""
     pipe, weak = (lwd.LWDPipeline.from_pretrained(name) for name in ("fashion", "fashion-weak"))

@@ -159,7 +159,7 @@ def test_per_sample_control_does_not_see_the_rest_of_the_batch():
     assert together.accepted > 3 * alone.accepted
 
 
-@settings(max_examples=6)
+@settings(max_examples=2)
 @given(schedules(groups=2, limit=4.0))
 def test_batch_and_sample_control_agree(schedule):
     """Oracle: one flow of a mixture by two rules for the step size, at tight tolerance."""

@@ -17,7 +17,7 @@ spec.loader.exec_module(benchmark)
 
 SMOOTH = {p.name: p for p in benchmark.smooth_problems()}
 KINKED = {p.name: p for p in benchmark.kinked_problems()}
-QUICK = ("rotation", "logistic", "forced")
+QUICK = ("logistic", "forced")
 LOGISTIC = 1.2
 """The known exception: on the saturating logistic equation torchdiffeq's overshoot past 1 is lucky (solver.md)."""
 

@@ -118,7 +118,7 @@ def test_least_local_error_of_a_known_field(order):
     assert_close(torch.tensor(found), torch.tensor([0.0, *(float(fine[i]) for i in best), 1.0]))
 
 
-QUICK = {("euler", "offset"), ("ab2", "polynomial")}
+QUICK = {("euler", "offset")}
 COMBINED = [
     pytest.param(method, name, marks=[] if (method, name) in QUICK else [pytest.mark.slow])
     for method, name in itertools.product(("euler", "heun", "ab2"), SCHEDULES)

@@ -100,6 +100,7 @@ def test_the_loss_and_dropped_captions(model, found, tmp_path):
     assert_close(one.losses(batch, draws).total, by_hand, atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_loss_falls(model, found, tmp_path):
     """Oracle: the data are three points with little noise, so a network that reads captions can learn them."""
     config = settings(model, run={"steps": 30, "batch": 12, "save_every": 30}, optimizer={"lr": 5e-3})

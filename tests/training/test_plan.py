@@ -20,7 +20,7 @@ TINY = PlanSettings(gpus=2, memory=80, layout="texture=4,semantic=2", side=4, cl
 CHANGES = ["network.size=''", "network.depth=5", "network.width=32", "network.heads=2", "run.steps=7200"]
 
 
-@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("recompute", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_activations_are_linear_in_the_depth(recompute):
     """Oracle: all five blocks counted, instead of two and three."""
     block = _per_image(SMALL, False) - _per_image(lwd.LightningDiTConfig(**(vars(SMALL) | {"depth": 4})), False)
