@@ -88,7 +88,10 @@ def main() -> None:
     for name, target in (("main", "model"), ("weak", "weak")):
         pack_directory(locate(work / name), CIFAR / target)
     pack_directory(work / "ae", CIFAR / "model" / "vae")
-    shutil.copy(work / "choice.json", CIFAR)
+    lwd("schedule", "path", f"{work}/surface", "--out", f"{work}/path")
+    (CIFAR / "surfaces").mkdir(exist_ok=True)
+    for name in ("surface/surfaces.safetensors", "surface/surfaces.json", "path/path.json", "choice.json"):
+        shutil.copy(work / name, CIFAR / "surfaces")
     print(f"model, autoencoder and weak partner: {size(CIFAR):.1f} MB")
 
 

@@ -74,7 +74,9 @@ class SampleSettings(Record):
             if self.solver not in solvers and value is not None and (name, value) != ("placement", UNIFORM):
                 instead = ", ".join(solvers)
                 raise InputError(f"{name} has no effect on {self.solver}; use the solver {instead}", argument=name)
-        if (self.solver in fixed and self.steps is None) or (self.steps is not None and self.steps < 1):
+        if self.solver in fixed and self.steps is None:
+            raise InputError(f"{self.solver} needs a number of steps", argument="steps")
+        if self.steps is not None and self.steps < 1:
             raise InputError(f"{self.solver} needs at least 1 step, got {self.steps}", argument="steps")
         return self
 

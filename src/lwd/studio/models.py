@@ -4,7 +4,7 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from lwd.assets import AUTOENCODERS, FASHION, MODELS
+from lwd.assets import AUTOENCODERS, MODELS
 from lwd.checkpoints.published import PUBLISHED
 from lwd.demo.plan import FILE as DEMO
 from lwd.demo.plan import NAMES, train_folder
@@ -117,9 +117,9 @@ def _entries(name: str, settings: StudioSettings) -> list[Entry]:
         found = [folder / "surface", *(train_folder(folder, one) for one in NAMES)]
         return [Entry(str(one), str(AUTOENCODERS["fashion"]), surfaces, path) for one in found if one.is_dir()]
     if name in MODELS and not folder.is_dir():
-        path = FASHION / "surfaces" / "path.json"
-        shipped = Entry(name, settings.decoder, given or FASHION / "surfaces", None if given else path)
-        partner = Entry("fashion-weak", None, guide_only=True)
+        surfaces = MODELS[name].parent / "surfaces"
+        shipped = Entry(name, settings.decoder, given or surfaces, None if given else surfaces / "path.json")
+        partner = Entry(f"{name.removesuffix('-weak')}-weak", None, guide_only=True)
         return [shipped] if name == partner.name else [shipped, partner]
     if not folder.is_dir() and name not in PUBLISHED:
         resolve(name)  # a hub id is downloaded; anything else is an error
