@@ -4,8 +4,6 @@ import os
 
 os.environ.setdefault("GOMP_SPINCOUNT", "20000")  # see lwd.cli; read when torch is loaded
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read on import; else it retries for seconds
-
 import torch
 from hypothesis import HealthCheck, settings
 

@@ -82,7 +82,7 @@ def main() -> None:
     probe = ("--method", "surface", *SETTINGS, "--steps", "1500", "--samples", "256")
     lwd("probe", f"{work}/latents", *probe, "--out", f"{work}/surface")
     train = (*SETTINGS, "--schedule", choose(work))
-    start = ("--init-from", f"{work}/surface", "--steps", "5000")
+    start = ("--init-from", f"{work}/surface", "--steps", "3000")
     lwd("train", f"{work}/latents", *train, *start, "--out", f"{work}/main")
     lwd("train", f"{work}/latents", *train, "--weak", "--steps", "1000", "--out", f"{work}/weak")
     for name, target in (("main", "model"), ("weak", "weak")):
