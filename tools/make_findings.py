@@ -64,6 +64,49 @@ def ratios(studies: tuple[str, ...], bases: tuple[str, ...]) -> str:
     return "\n".join(lines)
 
 
+def cell(curve: str, correction: str, times: str) -> str:
+    """The arm of a curve, a correction and a distribution of times; fashion-short has the paper's choices."""
+    if curve == "synchronous":  # its correction is 1
+        return curve if times == "uniform" else f"{curve}, {times}"
+    return curve if (correction, times) == ("rates", "uniform") else f"{curve}, {correction}, {times}"
+
+
+def effects() -> str:
+    """Paired ratios of Fréchet distances between cells of the ablation that differ in one factor."""
+    rows = rows_of(GRID[0], "fashion-ablation")
+    rates, none, even, bell = "rates", "none", "uniform", "logit-normal"
+    pairs = [
+        (f"{curve}, {fixed}: logit-normal over uniform times", (curve, fixed, bell), (curve, fixed, even))
+        for curve, fixed in (
+            ("synchronous", rates),
+            *((c, f) for c in ("offset 0.3", "learned") for f in (rates, none)),
+        )
+    ]
+    pairs += [
+        (f"{curve}, {times} times: no correction over rates", (curve, none, times), (curve, rates, times))
+        for curve in ("offset 0.3", "learned")
+        for times in (even, bell)
+    ]
+    pairs += [
+        (f"{fixed}, {times} times: learned over offset 0.3", ("learned", fixed, times), ("offset 0.3", fixed, times))
+        for fixed in (rates, none)
+        for times in (even, bell)
+    ]
+    pairs.append(
+        (
+            "all three: learned, none, logit-normal over synchronous, uniform",
+            ("learned", none, bell),
+            ("synchronous", rates, even),
+        )
+    )
+    lines = ["| what changes | seeds | ratio of Fréchet distances (95%) |", "| --- | --- | --- |"]
+    for label, *arms in pairs:
+        mine, theirs = (values(rows, cell(*arm), SAMPLER, METRIC) for arm in arms)
+        if shared := set(mine) & set(theirs):
+            lines.append(f"| {label} | {len(shared)} | {_paired(mine, theirs)} |")
+    return "\n".join(lines)
+
+
 def predictors() -> str:
     """Rank correlations of every candidate, for each any-schedule network."""
     from predict import FILE, correlations
@@ -172,6 +215,8 @@ def page(text: str) -> str:
         "grid": lambda: ratios(GRID, ("synchronous", "offset 0.3")),
         "free": lambda: ratios(("fashion-free",), ("synchronous", "offset 0.3")),
         "ablation": lambda: ratios((*GRID[:1], "fashion-ablation"), ("synchronous", "learned", "offset 0.3")),
+        "effects": effects,
+        "times": lambda: ratios(("fashion-times",), ("synchronous", "offset 0.3")),
         "predictors": predictors,
         "excess": excess,
         "any": any_schedule,
