@@ -23,12 +23,12 @@ class ArmRatio(Record):
 
 
 class StudyFile(FileRecord):
-    """study.json: a summary of results/fashion-short.json, made by tools/make_study.py."""
+    """study.json: a summary of studies in results/, made by tools/make_study.py."""
 
     format: Literal["lwd.study"] = "lwd.study"
     version: Literal[1] = 1
     source: str
-    """The file with every run."""
+    """The files with every run."""
     base: str
     """The schedule that the others are compared with."""
     steps: int
