@@ -30,12 +30,24 @@ def settled(page, work):
     page.wait_for_selector("[data-asking='0']")
 
 
+def at_rest(page, index, still=5):
+    """The middle of a point, once it is in view and stays in place: a busy page moves its parts late."""
+    knot, seen = page.locator(".knot").nth(index), []
+    for _ in range(300):
+        knot.scroll_into_view_if_needed()
+        box = knot.bounding_box()
+        middle = (box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        seen = [*seen[-still:], middle]
+        if len(seen) > still and len(set(seen)) == 1:
+            return middle
+        page.wait_for_timeout(100)
+    raise AssertionError(f"point {index} does not come to rest: {seen}, {page.viewport_size}")
+
+
 def drag(page, index, dx, dy):
-    knot = page.locator(".knot").nth(index)
     page.wait_for_selector("[data-asking='0']")
-    page.wait_for_timeout(500)  # a page that was just opened still moves its parts
-    before, box = knot.get_attribute("style"), knot.bounding_box()
-    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    x, y = at_rest(page, index)
+    before = page.locator(".knot").nth(index).get_attribute("style")
     page.mouse.move(x, y)
     page.mouse.down()
     page.mouse.move(x + dx, y + dy, steps=5)
