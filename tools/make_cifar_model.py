@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from packing import lwd, pack_directory, size
 
-from lwd.assets import CIFAR
+from lwd.assets import FASHION
 from lwd.checkpoints.directory import locate
 from lwd.images.catalog import open_source
 from lwd.images.sources import Subset
@@ -26,6 +26,7 @@ from lwd.representations.encoders import load_encoder
 from lwd.representations.fit import fit_pca
 from lwd.representations.settings import FitSettings
 
+CIFAR = FASHION.parent / "cifar"
 ENCODER = "resnet50:4@64"
 IMAGES, FITTED = 25_000, 4_000
 """Images that are encoded, and those that the PCA is fitted to."""

@@ -47,8 +47,9 @@ GRID, FITTED = (4, 4), 2000
 def lagged(lags: list[float], groups: tuple[str, ...]) -> PiecewiseLinear:
     """Clocks of one speed; each starts after its lag."""
     span = 1 + max(lags)
-    knots = sorted({0.0, 1.0} | {x / span for lag in lags for x in (lag, 1 + lag)})
-    return PiecewiseLinear(knots, [[min(max(span * x - lag, 0.0), 1.0) for x in knots] for lag in lags], groups)
+    moments = sorted({x for lag in lags for x in (lag, 1 + lag)})
+    rows = [[round(min(max(x - lag, 0.0), 1.0), 12) for x in moments] for lag in lags]  # exactly 1 at the end
+    return PiecewiseLinear([x / span for x in moments], rows, groups)
 
 
 def make_latents(out: Path) -> dict[str, Path]:

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 FASHION = Path(__file__).parent / "fashion"
-CIFAR = Path(__file__).parent / "cifar"
 MODELS = {"fashion": FASHION / "model", "fashion-weak": FASHION / "weak"}
 """A small model of the embedded data, and its weak partner for AutoGuidance."""
 AUTOENCODERS = {"fashion": FASHION / "model" / "vae"}
