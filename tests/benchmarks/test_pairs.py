@@ -8,7 +8,7 @@ import torch
 
 import lwd
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "evidence"))
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks" / "evidence"))  # last: it has a latents.py
 
 from pairs import PROTOCOL, lagged
 
