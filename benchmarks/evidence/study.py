@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 import yaml
+from retime import retimed
 from tables import table
 
 from lwd.errors import InputError
@@ -33,7 +34,7 @@ from lwd.images.sources import Subset
 from lwd.io.files import write_json
 from lwd.latents.reader import LatentReader
 from lwd.sampling.formats import SamplesFile
-from lwd.sampling.generator import open_generator
+from lwd.sampling.generator import Generator, open_generator
 from lwd.sampling.samples import MANIFEST, generate
 from lwd.sampling.settings import SampleSettings
 from lwd.schedule.io import parse_schedule, save_schedule
@@ -96,7 +97,18 @@ class Study:
         shares = about.get("shares")
         curve = Polynomial.from_shares(shares, groups) if shares else parse_schedule(text, groups, about.get("lead"))
         save_schedule(curve, path)
-        return str(path)
+        if "tempo" not in about:
+            return str(path)
+        (power,) = about["tempo"].items()
+        save_schedule(retimed(curve, *power), path.with_suffix(".tempo.json"))
+        return str(path.with_suffix(".tempo.json"))
+
+    def generator(self, model: Path, settings: SampleSettings, arm: str) -> Generator:
+        """Open a model of an arm. The tempo is one of training only: samples are drawn under the schedule itself."""
+        if "tempo" not in self.protocol["arms"][arm]:
+            return open_generator(model, settings, None, self.decoder, "cpu")
+        own = str(self.out / "schedules" / f"{slug(arm)}.json")
+        return open_generator(model, settings, None, self.decoder, "cpu", own, other_schedule=True)
 
     def write(self, rows: list[dict[str, Any]]) -> None:
         """Keep the results, with what they depend on."""
@@ -123,9 +135,10 @@ def run_arm(study: Study, arm: str, seed: int, judge: "Judge") -> dict[str, Any]
     row: dict[str, Any] = {"arm": arm, "seed": seed, "steps": config.run.steps}
     row |= {"flow loss": sum(late) / max(1, len(late)), "metrics": {}}
     for label, changes in p["samples"].items():
-        settings = SampleSettings(**({"kinds": ("npz",), "threads": 1, "batch": 100} | changes | {"seed": 10**6}))
-        folder = out / f"samples-{slug(label)}"
-        generate(open_generator(out / "train", settings, None, study.decoder, "cpu"), folder)
+        settings = {"kinds": ("npz",), "threads": 1, "batch": 100} | changes | {"seed": 10**6}
+        step, folder = settings.pop("at", None), out / f"samples-{slug(label)}"
+        model = out / "train" if step is None else out / "train" / "kept" / f"{step:08d}"
+        generate(study.generator(model, SampleSettings(**settings), arm), folder)
         row["metrics"][label] = judge(folder, bool(config.run.labels))
     row |= {"seconds": {"training": round(trained - started), "rest": round(time.perf_counter() - trained)}}
     return row
