@@ -1,4 +1,4 @@
-"""The same path at another tempo: how much of a schedule's effect is its path, and how much the density of its times?"""
+"""The same path at another tempo: is a schedule's effect that of its path, or of the density of its times?"""
 
 import numpy as np
 import torch
