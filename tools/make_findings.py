@@ -78,7 +78,6 @@ def named(curve: str, correction: str, times: str) -> str:
 
 def effects() -> str:
     """Paired ratios of Fréchet distances between cells of the ablation that differ in one factor."""
-    rows = rows_of(GRID[0], "fashion-ablation")
     rates, none, even, bell = "rates", "none", "uniform", "logit-normal"
     pairs = [
         (f"{curve}, {fixed}: logit-normal over uniform times", (curve, fixed, bell), (curve, fixed, even))
@@ -105,13 +104,64 @@ def effects() -> str:
             ("all three", ("learned", none, bell), ("synchronous", rates, even)),
         )
     ]
-    lines = ["| what changes | Fréchet distance (95%) | KID (95%) | class accuracy |", "| --- | --- | --- | --- |"]
+    named_pairs = [(label, cell(*mine), cell(*theirs)) for label, mine, theirs in pairs]
+    return "\n".join([*HEAD, *compared((GRID[0], "fashion-ablation"), named_pairs)])
+
+
+def compared(studies: tuple[str, ...], pairs: list[tuple[str, str, str]], sampler: str = SAMPLER) -> list[str]:
+    """Rows of a table: paired ratios of two arms each, in three metrics."""
+    rows, lines = rows_of(*studies), []
     for label, *arms in pairs:
-        cells = [label]
-        for metric in (METRIC, "kid", "accuracy"):
-            mine, theirs = (values(rows, cell(*arm), SAMPLER, metric) for arm in arms)
-            cells.append(_paired(mine, theirs) if metric != "accuracy" else f"{_share(mine)} / {_share(theirs)}")
+        frechet, kid, accuracy = (
+            [values(rows, arm, sampler, metric) for arm in arms] for metric in (METRIC, "kid", "accuracy")
+        )
+        cells = [label, _paired(*frechet), _paired(*kid), f"{_share(accuracy[0])} / {_share(accuracy[1])}"]
         lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
+HEAD = ["| what changes | Fréchet distance (95%) | KID (95%) | class accuracy |", "| --- | --- | --- | --- |"]
+
+
+def tempo() -> str:
+    """Path x tempo: paired ratios of cells that differ in one of them."""
+    offset, learned, square = "offset 0.3, none, uniform", "learned, none, uniform", "offset 0.3, tempo of tau^2"
+    pairs = [
+        ("path, at an even tempo: learned over offset 0.3", "learned, even tempo", offset),
+        ("path, at the tempo of tau^2: learned over offset 0.3", learned, square),
+        ("path, at an even tempo: offset 0.3 over one clock", offset, "synchronous"),
+        ("path, at the tempo of tau^2: offset 0.3 over one clock", square, "synchronous, tempo of tau^2"),
+        ("tempo, on offset 0.3: tau^2 over even", square, offset),
+        ("tempo, on the learned curve: tau^2 over even", learned, "learned, even tempo"),
+        ("tempo, on one clock: tau^2 over even", "synchronous, tempo of tau^2", "synchronous"),
+        ("both: learned over offset 0.3", learned, offset),
+        ("both: tau^3 over offset 0.3", "tau^3, none, uniform", offset),
+        ("tau^3 over offset 0.3 at the tempo of tau^2", "tau^3, none, uniform", square),
+        ("tau^3 over learned (tau^2)", "tau^3, none, uniform", learned),
+    ]
+    return "\n".join([*HEAD, *compared((GRID[0], "fashion-ablation", "fashion-tempo"), pairs)])
+
+
+def lengths() -> str:
+    """The effect of the schedule by width and length of training."""
+    head = [
+        "width",
+        "steps",
+        "synchronous",
+        "offset 0.3",
+        "learned",
+        "offset 0.3 / synchronous",
+        "learned / offset 0.3",
+    ]
+    lines, rows = ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head))], rows_of("fashion-length")
+    for width in (48, 96):
+        for steps in (600, 1200, 2400):
+            one, offset, learned = (
+                values(rows, f"{arm}, width {width}", f"{steps} steps", METRIC)
+                for arm in ("synchronous", "offset 0.3", "learned")
+            )
+            cells = [str(width), f"{steps:,}", _mean(one), _mean(offset), _mean(learned)]
+            lines.append("| " + " | ".join([*cells, _paired(offset, one), _paired(learned, offset)]) + " |")
     return "\n".join(lines)
 
 
@@ -229,6 +279,8 @@ def page(text: str) -> str:
         "ablation": lambda: ratios((*GRID[:1], "fashion-ablation"), ("synchronous", "learned", "offset 0.3")),
         "effects": effects,
         "times": lambda: ratios(("fashion-times",), ("synchronous", "offset 0.3")),
+        "tempo": tempo,
+        "lengths": lengths,
         "predictors": predictors,
         "excess": excess,
         "any": any_schedule,
