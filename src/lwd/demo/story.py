@@ -141,7 +141,7 @@ def _surfaces(found: Results) -> dict[str, Any]:
             grid = [[round(v, 4) for v in row] for row in values[:, g].reshape(AXIS, AXIS).tolist()]
             panels.append({"title": what.format(name), "values": grid})
     caption = (
-        f"Estimated on {found.plan.points} x {found.plan.points} points, with {found.plan.probe_images} training "
+        f"Estimated on {found.plan.points} x {found.plan.points} points, with {found.plan.probe_images} held-out "
         "images each. The loss of a group falls as the clock of the other group advances: this is the benefit of "
         "waiting."
     )
