@@ -18,7 +18,8 @@ from matplotlib.figure import Figure
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks" / "evidence"))
 
-from tables import interval, ratio, values  # noqa: E402
+from pair_tables import clock_table, pair_table  # noqa: E402
+from tables import interval, paired, ratio, values  # noqa: E402
 
 from lwd.report.plots import COLOURS, save_figure  # noqa: E402
 
@@ -40,7 +41,7 @@ def arms_of(*studies: str) -> list[str]:
 def against(rows: list[dict[str, Any]], arm: str, base: str) -> str:
     """The paired ratio of Fréchet distances, with its interval."""
     mine, theirs = (values(rows, name, SAMPLER, METRIC) for name in (arm, base))
-    return "-" if arm == base else _paired(mine, theirs)
+    return paired(mine, theirs)
 
 
 def ratios(studies: tuple[str, ...], bases: tuple[str, ...]) -> str:
@@ -115,7 +116,7 @@ def compared(studies: tuple[str, ...], pairs: list[tuple[str, str, str]], sample
         frechet, kid, accuracy = (
             [values(rows, arm, sampler, metric) for arm in arms] for metric in (METRIC, "kid", "accuracy")
         )
-        cells = [label, _paired(*frechet), _paired(*kid), f"{_share(accuracy[0])} / {_share(accuracy[1])}"]
+        cells = [label, paired(*frechet), paired(*kid), f"{_share(accuracy[0])} / {_share(accuracy[1])}"]
         lines.append("| " + " | ".join(cells) + " |")
     return lines
 
@@ -161,7 +162,7 @@ def lengths() -> str:
                 for arm in ("synchronous", "offset 0.3", "learned")
             )
             cells = [str(width), f"{steps:,}", _mean(one), _mean(offset), _mean(learned)]
-            lines.append("| " + " | ".join([*cells, _paired(offset, one), _paired(learned, offset)]) + " |")
+            lines.append("| " + " | ".join([*cells, paired(offset, one), paired(learned, offset)]) + " |")
     return "\n".join(lines)
 
 
@@ -214,7 +215,7 @@ def any_schedule() -> str:
     for arm in sorted(arms, key=lambda arm: networks["0"][arm]["flow of texture"]):
         own = values(rows, arm, SAMPLER, METRIC)
         free = {int(seed): curves[arm][key] for seed, curves in networks.items()}
-        cells = [arm, _mean(own), str(len(own)), _mean(free), str(len(free)), _paired(free, own), _paired(free, offset)]
+        cells = [arm, _mean(own), str(len(own)), _mean(free), str(len(free)), paired(free, own), paired(free, offset)]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -225,14 +226,6 @@ def _mean(found: dict[int, float]) -> str:
 
 def _share(found: dict[int, float]) -> str:
     return f"{sum(found.values()) / len(found):.3f}" if found else "-"
-
-
-def _paired(mine: dict[int, float], theirs: dict[int, float]) -> str:
-    shared = set(mine) & set(theirs)
-    if not shared:
-        return "-"
-    middle, low, high = ratio(mine, theirs)
-    return f"{middle:.3f} [{low:.3f}, {high:.3f}]" if len(shared) > 1 else f"{middle:.3f} (one seed)"
 
 
 LEADS = {
@@ -280,6 +273,8 @@ def page(text: str) -> str:
         "effects": effects,
         "times": lambda: ratios(("fashion-times",), ("synchronous", "offset 0.3")),
         "tempo": tempo,
+        "pairs": lambda: pair_table(rows_of("pairs")),
+        "clocks": lambda: clock_table(rows_of("pairs"), "stages 3 and 5", "stage 5"),
         "lengths": lengths,
         "predictors": predictors,
         "excess": excess,

@@ -25,6 +25,15 @@ def ratio(arm: Mapping[int, float], base: Mapping[int, float]) -> tuple[float, f
     return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
 
 
+def paired(mine: Mapping[int, float], theirs: Mapping[int, float]) -> str:
+    """The ratio over shared seeds, with its interval."""
+    shared = set(mine) & set(theirs)
+    if not shared or mine == theirs:
+        return "-"
+    middle, low, high = ratio(mine, theirs)
+    return f"{middle:.3f} [{low:.3f}, {high:.3f}]" if len(shared) > 1 else f"{middle:.3f} (one seed)"
+
+
 def values(rows: Sequence[Mapping[str, Any]], arm: str, sampler: str, metric: str) -> dict[int, float]:
     """The metric of an arm by seed."""
     found = [row for row in rows if row["arm"] == arm and metric in row["metrics"].get(sampler, {})]

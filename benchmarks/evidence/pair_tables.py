@@ -1,0 +1,61 @@
+"""Tables of the study of pairs (pairs.py)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from scipy.stats import spearmanr
+from tables import interval, paired, ratio
+
+Rows = Sequence[Mapping[str, Any]]
+PAIR_CURVES = ("offset 0.15", "offset 0.3", "offset 0.6", "texture first 0.3")
+
+
+def distances(rows: Rows, pair: str, schedule: str) -> dict[int, float]:
+    """Fréchet distances of a pair under a schedule, by seed."""
+    mine = [row for row in rows if row["pair"] == pair and schedule in row["schedules"]]
+    return {row["seed"]: row["schedules"][schedule]["frechet"]["value"] for row in mine}
+
+
+def promised(rows: Rows, pair: str, semantic: bool) -> list[float]:
+    """The share of the flow loss that the surfaces promise if semantic, or texture, goes first; one for each seed."""
+    mine = [row["potential"] for row in rows if row["pair"] == pair and "potential" in row]
+    return [gain["share"] for gains in mine for lead, gain in gains.items() if (lead != "texture") == semantic]
+
+
+def pair_table(rows: Rows) -> str:
+    """Each pair: what its surfaces promise in either order, and the distance under each schedule over one clock."""
+    head = ["pair", "seeds", "promised, semantic first", "promised, texture first", "one clock", *PAIR_CURVES]
+    lines = ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head))]
+    for pair in dict.fromkeys(row["pair"] for row in rows if "potential" in row):
+        one = distances(rows, pair, "synchronous")
+        cells = [pair, str(len(one)), *(_percent(promised(rows, pair, semantic)) for semantic in (True, False))]
+        cells.append(f"{sum(one.values()) / len(one):.2f}")
+        lines.append("| " + " | ".join([*cells, *(paired(distances(rows, pair, c), one) for c in PAIR_CURVES)]) + " |")
+    return "\n".join(lines)
+
+
+def clock_table(rows: Rows, three: str, two: str) -> str:
+    """Three clocks beside two: distances, and ratios to the same network on one clock and to `two` at offset 0.3."""
+    head = ["groups", "schedule", "seeds", "Fréchet", "of one clock", f"of {two}, offset 0.3"]
+    lines = ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head))]
+    best = distances(rows, two, "offset 0.3")
+    for pair in (two, three):
+        one = distances(rows, pair, "synchronous")
+        for schedule in dict.fromkeys(name for row in rows if row["pair"] == pair for name in row["schedules"]):
+            found = distances(rows, pair, schedule)
+            cells = [pair, schedule, str(len(found)), f"{sum(found.values()) / len(found):.2f}"]
+            lines.append("| " + " | ".join([*cells, paired(found, one), paired(found, best)]) + " |")
+    return "\n".join(lines)
+
+
+def ranks_agree(rows: Rows) -> float:
+    """Spearman's correlation over pairs of what semantic first promises and the ratio of offset 0.3 to one clock."""
+    pairs = list(dict.fromkeys(row["pair"] for row in rows if "potential" in row))
+    promises = [sum(promised(rows, pair, True)) / len(promised(rows, pair, True)) for pair in pairs]
+    effects = [ratio(distances(rows, pair, "offset 0.3"), distances(rows, pair, "synchronous"))[0] for pair in pairs]
+    return float(spearmanr(promises, effects).statistic)
+
+
+def _percent(shares: Sequence[float]) -> str:
+    mean, half = interval(shares)
+    return f"{mean:.2%}" + (f" ± {half:.2%}" if len(shares) > 1 else "")
