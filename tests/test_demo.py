@@ -105,6 +105,15 @@ def test_every_stage_ends_in_the_report(whole):
     assert any("ImageNet" in encoder["text"] for encoder in found["encoders"])
 
 
+def test_the_first_line_is_the_ratio_of_the_table(whole):
+    """Oracle: the distances in the table, and an error above 0."""
+    found = story(whole[0])
+    cells = {row["name"]: row["cells"]["frechet"]["value"] for row in found["table"]["rows"]}
+    value, error = re.search(r"has ([0-9.]+) ± ([0-9.]+) of the Fréchet", found["findings"][0]).groups()
+    assert float(value) == pytest.approx(cells["learned"] / cells["synchronous"], abs=0.006)
+    assert float(error) >= 0
+
+
 @pytest.mark.slow
 def test_the_same_seed_gives_the_same_table(whole, tmp_path):
     """Oracle: a second run in another place, not interrupted."""

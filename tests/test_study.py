@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from lwd.demo.results import _effect
 from lwd.demo.study import FILE, StudyFile, study_line
 
 ROOT = Path(__file__).parents[1]
@@ -36,9 +35,3 @@ def test_ratios_are_paired_by_seed():
     """Oracle: a constant factor between pairs has an interval of width zero, however much the seeds differ."""
     middle, low, high = ratio({0: 2.0, 1: 20.0, 7: 5.0}, {0: 4.0, 1: 40.0})
     assert (middle, low, high) == (pytest.approx(0.5), pytest.approx(0.5), pytest.approx(0.5))
-
-
-def test_the_effect_of_a_run():
-    """Oracle: relative errors of 3% and 4% make one of 5%."""
-    text = _effect({"learned": {"value": 8.0, "error": 0.24}, "synchronous": {"value": 10.0, "error": 0.4}})
-    assert "0.80 ± 0.04" in text

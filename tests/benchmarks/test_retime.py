@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.messages import says
 
 import lwd
 from lwd.schedule.learned import Polynomial
+from messages import says
 
 EVIDENCE = str(Path(__file__).parents[2] / "benchmarks" / "evidence")
 sys.path.append(EVIDENCE)

@@ -231,7 +231,8 @@ def test_the_command_writes_a_table_and_a_file(tmp_path, capsys, colours):
     first = evaluations["first"]
     other = first.changed(reference=first.reference.changed(digest="x"), samples=first.samples.changed(count=5))
     same, different = (comparison_table({"a": first, "b": one}).splitlines() for one in (first, other))
-    assert len(different) == len(same) + 4  # two notes, each after a blank line
+    assert len(different) == len(same) + 2  # two notes instead of the ratios, each after a blank line
+    assert "b over a: FID 1.000 ± 0.000" in same[-1]
 
 
 def bad_folder(path, kind):

@@ -1,5 +1,6 @@
 """A table of several evaluations."""
 
+import operator
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -7,10 +8,13 @@ from typing import Any
 
 from lwd.errors import InputError
 from lwd.evaluation.evaluate import RESULT
+from lwd.evaluation.features import PARTS
 from lwd.evaluation.formats import EvaluationFile, MetricValue
-from lwd.evaluation.score import TITLES
+from lwd.evaluation.score import TITLES, Metric, paired
 
 Evaluation = EvaluationFile
+DISTANCES = ("fid", "sfid", "kid", "frechet")
+"""Metrics of which a ratio says how much better one set is."""
 
 
 def read_evaluations(runs: Sequence[str | os.PathLike[str]]) -> dict[str, Evaluation]:
@@ -41,7 +45,7 @@ def comparison_table(evaluations: Mapping[str, Evaluation]) -> str:
         cells = [title, str(e.samples.count), *(_text(value) for value in (steps_of(e), nfe_of(e)))]
         cells += [_cell(e.metrics.get(name)) for name in names]
         lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines + [f"\n{note}" for note in notes(evaluations)])
+    return "\n".join(lines + [f"\n{note}" for note in notes(evaluations) or ratios(evaluations)])
 
 
 def notes(evaluations: Mapping[str, Evaluation]) -> list[str]:
@@ -55,6 +59,34 @@ def notes(evaluations: Mapping[str, Evaluation]) -> list[str]:
         if len({key(e) for e in evaluations.values()}) > 1:
             found.append(f"Not comparable: the rows have different {what}.")
     return found
+
+
+def ratios(evaluations: Mapping[str, Evaluation]) -> list[str]:
+    """Return the distances of all other rows over those of the first, with paired errors where the files allow it.
+
+    Errors that sets with the same seeds and classes share cancel; for independent sets they are the usual ones.
+    """
+    (first, base), *others = evaluations.items()
+    found = []
+    for title, e in others:
+        cells = []
+        for name in DISTANCES:
+            one, other = e.metrics.get(name), base.metrics.get(name)
+            if one and other and len(one.without) == PARTS and min(other.value, *_all(other)) > 0:
+                ratio = paired(_metric(one), _metric(other), operator.truediv)
+                cells.append(f"{TITLES[name]} {ratio.value:.3f} ± {ratio.error:.3f}")
+        if cells:
+            found.append(f"{title} over {first}: {', '.join(cells)}.")
+    return found
+
+
+def _all(metric: MetricValue) -> list[float]:
+    """The values without each part, or one zero if the file has none."""
+    return metric.without if len(metric.without) == PARTS else [0.0]
+
+
+def _metric(one: MetricValue) -> Metric:
+    return Metric(one.value, one.error, tuple(one.without))
 
 
 def steps_of(e: Evaluation) -> Any:

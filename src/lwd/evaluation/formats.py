@@ -13,6 +13,8 @@ class MetricValue(Record):
     value: float
     error: Annotated[float, Field(ge=0)]
     """Standard error."""
+    without: list[float] = Field(default_factory=list)
+    """The value without each tenth of the samples, for paired comparisons."""
 
 
 class ScoredModel(Record):

@@ -46,6 +46,8 @@ class Metric:
 
     value: float
     error: float
+    without: tuple[float, ...] = ()
+    """The value without each tenth of the samples, for paired comparisons; empty if the error comes from elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -149,16 +151,12 @@ def frechet(samples: FeatureSet, feature: str, mean: Tensor, covariance: Tensor)
     return jackknife(value, without)
 
 
-def frechet_difference(one: FeatureSet, other: FeatureSet, feature: str, reference: tuple[Tensor, Tensor]) -> Metric:
-    """How much larger the distance of one set is, if row i of both is the same seed and class: errors cancel."""
-    value = frechet(one, feature, *reference).value - frechet(other, feature, *reference).value
-    rough = frechet_to(reference[0].double(), reference[1].double(), rough=True)
-
-    def without(part: int) -> float:
-        first, second = (features.moments(feature, part) for features in (one, other))
-        return rough(first.mean, first.covariance) - rough(second.mean, second.covariance)
-
-    return jackknife(value, without)
+def paired(one: Metric, other: Metric, combine: Callable[[float, float], float]) -> Metric:
+    """The difference or ratio of two sets in which row i has the same seed and class: errors that they share cancel."""
+    if not len(one.without) == len(other.without) == PARTS:
+        raise InputError("a paired comparison needs metrics with a jackknife")
+    value = combine(one.value, other.value)
+    return jackknife(value, lambda part: combine(one.without[part], other.without[part]))
 
 
 def _by_rows(
@@ -190,7 +188,8 @@ def jackknife(value: float, without: Callable[[int], float]) -> Metric:
     """Standard error from leaving out each of the interleaved parts in turn."""
     others = [without(part) for part in range(PARTS)]
     mean = sum(others) / PARTS
-    return Metric(value, math.sqrt((PARTS - 1) / PARTS * sum((other - mean) ** 2 for other in others)))
+    error = math.sqrt((PARTS - 1) / PARTS * sum((other - mean) ** 2 for other in others))
+    return Metric(value, error, tuple(others))
 
 
 def resampled(points: Tensor) -> Metric:
@@ -243,5 +242,7 @@ def table(scores: Scores) -> str:
 
 def as_fields(scores: Scores) -> dict[str, Any]:
     """Return metrics, reasons and warnings as fields of an EvaluationFile."""
-    metrics = {name: MetricValue(value=m.value, error=m.error) for name, m in scores.metrics.items()}
+    metrics = {
+        name: MetricValue(value=m.value, error=m.error, without=list(m.without)) for name, m in scores.metrics.items()
+    }
     return {"metrics": metrics, "unavailable": dict(scores.unavailable), "warnings": list(scores.warnings)}

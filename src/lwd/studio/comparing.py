@@ -1,5 +1,6 @@
 """Two settings compared on the same seeds and classes, by the judge that ships with lwd."""
 
+import operator
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +11,7 @@ from torch import Tensor
 from lwd.compute.devices import threads
 from lwd.errors import InputError
 from lwd.evaluation.features import CLASSES, ENCODER, PARTS, EncoderNetwork, FeatureSet, features_of
-from lwd.evaluation.score import Metric, frechet, frechet_difference, resampled
+from lwd.evaluation.score import Metric, frechet, paired, resampled
 from lwd.images.fashion import load_fashion
 from lwd.studio.drawing import Watched, open_side
 from lwd.studio.jobs import Job
@@ -77,7 +78,7 @@ def compare(catalog: Catalog, state: StudioFile, count: int, judge: Judge, job: 
         }
         rows["B - A"] = {
             "accuracy": resampled(right["B"] - right["A"]),
-            "frechet": frechet_difference(found["B"], found["A"], ENCODER, judge.reference),
+            "frechet": paired(rows["B"]["frechet"], rows["A"]["frechet"], operator.sub),
         }
     return {"count": count, "rows": {name: _plain(row) for name, row in rows.items()}}
 
