@@ -132,6 +132,7 @@ def tempo() -> str:
         ("path, at the tempo of tau^2: learned over offset 0.3", learned, square),
         ("path, at an even tempo: offset 0.3 over one clock", offset, "synchronous"),
         ("path, at the tempo of tau^2: offset 0.3 over one clock", square, "synchronous, tempo of tau^2"),
+        ("path, at the tempo of tau^2: learned over one clock", learned, "synchronous, tempo of tau^2"),
         ("tempo, on offset 0.3: tau^2 over even", square, offset),
         ("tempo, on the learned curve: tau^2 over even", learned, "learned, even tempo"),
         ("tempo, on one clock: tau^2 over even", "synchronous, tempo of tau^2", "synchronous"),

@@ -16,20 +16,24 @@ sys.path.insert(0, str(ROOT / "benchmarks" / "evidence"))
 from tables import ratio, values  # noqa: E402
 
 BASE, SAMPLER = "synchronous", "accurate"
-SHORT, ABLATION = "fashion-short", "fashion-ablation"
-CELLS = {"learned, none, uniform": "learned without rate correction"}
-"""Cells of the ablation with the same times; on one clock, the base, there is nothing to correct."""
+SHORT = "fashion-short"
+CELLS = {
+    ("fashion-ablation", "learned, none, uniform"): "learned without rate correction",
+    ("fashion-tempo", "synchronous, tempo of tau^2"): "one clock with as many noisy texture times as learned",
+}
+"""Cells of other studies with the same settings, and what they are called."""
 OUT = ROOT / "src" / "lwd" / "assets" / "fashion" / "study.json"
 
 
 def summary() -> dict[str, Any]:
     """Ratios of Fréchet distances to one clock, with 95% intervals over training seeds."""
-    found = {name: json.loads((ROOT / "results" / f"{name}.json").read_text())["rows"] for name in (SHORT, ABLATION)}
+    studies = (SHORT, *(study for study, _ in CELLS))
+    found = {name: json.loads((ROOT / "results" / f"{name}.json").read_text())["rows"] for name in studies}
     protocol = yaml.safe_load((ROOT / "benchmarks" / "evidence" / f"{SHORT}.yaml").read_text())
     base = values(found[SHORT], BASE, SAMPLER, "frechet")
     named = [(SHORT, arm, arm) for arm in protocol["arms"] if arm != BASE]
     arms = {}
-    for study, arm, name in [*named, *((ABLATION, arm, name) for arm, name in CELLS.items())]:
+    for study, arm, name in [*named, *((*key, name) for key, name in CELLS.items())]:
         mine = values(found[study], arm, SAMPLER, "frechet")
         middle, low, high = (round(x, 4) for x in ratio(mine, base))
         arms[name] = {"ratio": middle, "low": low, "high": high, "seeds": len(set(mine) & set(base))}
@@ -37,7 +41,7 @@ def summary() -> dict[str, Any]:
     return {
         "format": "lwd.study",
         "version": 1,
-        "source": f"results/{SHORT}.json, results/{ABLATION}.json",
+        "source": ", ".join(f"results/{study}.json" for study in studies),
         "base": BASE,
         "steps": steps,
         "count": protocol["samples"][SAMPLER]["count"],
