@@ -15,7 +15,10 @@ FILE = "demo.json"
 SPECS = {"synchronous": "synchronous", "offset 0.3": "offset:0.3", "learned": ""}
 """Schedules to train under; the learned one comes from the surfaces."""
 NAMES = tuple(SPECS)
-VARIANTS = ("plain", "guided")
+ONE = "one network"
+VARIANTS = ("plain", "guided", ONE)
+"""Samples of the networks trained for each schedule, without and with guidance, and of the surface probe's network,
+which works under every schedule."""
 
 
 class Plan(Record):
@@ -24,16 +27,19 @@ class Plan(Record):
     scale: str = "full"
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     """Random seed."""
+    depth: int = 4
+    width: int = 96
+    """Size of the networks; a small one sees more images in five minutes."""
     batch: int = 32
-    probe_steps: int = 700
+    probe_steps: int = 1200
     points: int = 9
     """Points of the surfaces along each clock."""
     probe_images: int = 128
     lambdas: tuple[float, ...] = (0.0015, 0.003, 0.006, 0.012, 0.024, 0.045, 0.09, 0.18, 0.375)
     tolerance: float = 0.02
     joint_steps: int = 150
-    train_steps: int = 250
-    count: int = 400
+    train_steps: int = 400
+    count: int = 800
     """Samples per set."""
     steps: int = 10
     """Heun steps, for the samples and for the choice of lambda."""
@@ -45,7 +51,8 @@ class Plan(Record):
     def config(self) -> Config:
         """Return the preset fashion-small with the settings of this plan."""
         probe = max(self.probe_steps, self.joint_steps)
-        settings = {"run.batch": self.batch, "run.seed": self.seed, "run.steps": self.train_steps}
+        settings = {"network.depth": self.depth, "network.width": self.width, "network.heads": self.width // 32}
+        settings |= {"run.batch": self.batch, "run.seed": self.seed, "run.steps": self.train_steps}
         settings |= {"run.save_every": 100, "run.log_every": 5, "run.sample_every": 0, "run.keep_last": 1}
         settings |= {"optimizer.warmup": min(50, self.train_steps // 5 + 1), "probe.steps": probe, "probe.burn_in": 0}
         return load_config("fashion-small", [f"{key}={value}" for key, value in settings.items()])
@@ -57,8 +64,8 @@ def train_folder(out: Path, name: str) -> Path:
 
 
 def samples_folder(out: Path, name: str, variant: str) -> Path:
-    """Return the directory of the samples of a schedule, plain or guided."""
-    return out / "samples" / f"{name.replace(' ', '-')}-{variant}"
+    """Return the directory of the samples of a schedule and variant."""
+    return out / "samples" / f"{name}-{variant}".replace(" ", "-")
 
 
 FULL = Plan()

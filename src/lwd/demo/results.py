@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from lwd.demo.plan import NAMES, Plan, samples_folder
+from lwd.demo.plan import NAMES, ONE, Plan, samples_folder
 from lwd.demo.study import study_line
 from lwd.evaluation.score import Metric, paired
 from lwd.io.files import read_json
@@ -57,12 +57,15 @@ class Results:
         flow, energy = path_terms(self.schedules[name], smooth(self.table), objective)
         return float(flow.detach()), float(energy.detach())
 
-    @property
-    def effect(self) -> Metric:
-        """The Fréchet distance of learned over one clock; both sets have the same seeds and classes."""
-        found = (self.scores[name, "plain"]["frechet"] for name in ("learned", "synchronous"))
-        one, other = (Metric(m["value"], m["error"], tuple(m["without"])) for m in found)
-        return paired(one, other, operator.truediv)
+    def frechet(self, name: str, variant: str) -> Metric:
+        """The Fréchet distance of a set of samples."""
+        found = self.scores[name, variant]["frechet"]
+        return Metric(found["value"], found["error"], tuple(found["without"]))
+
+    def effect(self, name: str, variant: str) -> str:
+        """The distance over that of one clock; all sets have the same seeds and classes."""
+        ratio = paired(self.frechet(name, variant), self.frechet("synchronous", variant), operator.truediv)
+        return f"{ratio.value:.2f} ± {ratio.error:.2f}"
 
     def seen(self, name: str, variant: str, judge: FashionJudge) -> tuple[float, float]:
         """Return the share of samples that the judge assigns to their class, and its standard error."""
@@ -82,12 +85,11 @@ def findings(found: Results) -> list[str]:
     below = "none of them collapses" if collapse is None else f"below {collapse:.3g} the curve collapses"
     middle = float(found.learned.times(0.5)[0])
     flows = {name: found.terms(name)[0] for name in NAMES}
-    fd = {key: metrics["frechet"] for key, metrics in found.scores.items()}
-    plain = {name: fd[name, "plain"] for name in NAMES}
-    shown = ", ".join(f"{name} {m['value']:.2f} ± {m['error']:.2f}" for name, m in plain.items())
-    guided = fd["learned", "guided"]
+    plain = {name: found.frechet(name, "plain") for name in NAMES}
+    shown = ", ".join(f"{name} {m.value:.2f} ± {m.error:.2f}" for name, m in plain.items())
+    guided = found.frechet("learned", "guided")
     return [
-        _effect(found.effect),
+        _effect(found),
         study_line(),
         f"One probe of {plan.probe_steps} steps gave the best schedule for {len(path['points'])} lambdas: {below}.",
         f"For {plan.steps} steps it chose lambda {path['chosen']:.3g}: texture is at {middle:.2f} when semantic is at "
@@ -97,23 +99,27 @@ def findings(found: Results) -> list[str]:
         f"away after {plan.joint_steps} steps.",
         f"Fréchet distance of {plan.count} samples: {shown}. {_verdict(plain)}",
         f"AutoGuidance with scale {plan.guidance:g} (weak model: the probe's network) changes the distance of the "
-        f"learned schedule from {plain['learned']['value']:.2f} to {guided['value']:.2f} ± {guided['error']:.2f}.",
+        f"learned schedule from {plain['learned'].value:.2f} to {guided.value:.2f} ± {guided.error:.2f}.",
     ]
 
 
-def _effect(ratio: Metric) -> str:
+def _effect(found: Results) -> str:
+    one, trained = ({name: found.effect(name, variant) for name in NAMES[1:]} for variant in (ONE, "plain"))
     return (
-        f"What the schedule is worth: in this run the learned schedule has {ratio.value:.2f} ± {ratio.error:.2f} of "
-        "the Fréchet distance of one clock (one short training each; the same noise and classes)."
+        f"What the schedule is worth: with the learned schedule, one network (the probe's) has {one['learned']} of the "
+        f"Fréchet distance that it has on one clock ({one['offset 0.3']} with offset 0.3); after training for each "
+        f"schedule, {trained['learned']} ({trained['offset 0.3']}). Same noise and classes; the errors are those of "
+        "sampling, with one short training each."
     )
 
 
-def _verdict(plain: Mapping[str, Mapping[str, float]]) -> str:
-    first, second = sorted(plain, key=lambda name: plain[name]["value"])[:2]
-    gap = plain[second]["value"] - plain[first]["value"]
-    error = (plain[first]["error"] ** 2 + plain[second]["error"] ** 2) ** 0.5
-    if gap > 2 * error:
-        return f"{first.capitalize()} is best by {gap / error:.1f} standard errors, with one training run each."
+def _verdict(plain: Mapping[str, Metric]) -> str:
+    first, second = sorted(plain, key=lambda name: plain[name].value)[:2]
+    gap = paired(plain[second], plain[first], operator.sub)
+    if gap.value > 2 * gap.error:
+        return (
+            f"{first.capitalize()} is best by {gap.value / gap.error:.1f} standard errors, with one training run each."
+        )
     return "After this short training, the best two do not differ by more than twice the standard error."
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from lwd.assets import AUTOENCODERS
 from lwd.checkpoints.directory import locate
 from lwd.compute.devices import threads
-from lwd.demo.plan import FULL, NAMES, SPECS, VARIANTS, Plan, keep, samples_folder, train_folder
+from lwd.demo.plan import FULL, NAMES, ONE, SPECS, VARIANTS, Plan, keep, samples_folder, train_folder
 from lwd.demo.results import Results, findings
 from lwd.demo.story import make_story
 from lwd.errors import InputError
@@ -85,15 +85,16 @@ def run_demo(out: str | os.PathLike[str], plan: Plan = FULL, show: Callable[[str
 
 def expected(plan: Plan) -> dict[str, float]:
     """Return the expected seconds per stage on two cores (of 2026); the clock corrects them during the run."""
-    step = 0.04 + 0.0013 * plan.batch
-    table = 0.0024 * plan.points**2 * plan.probe_images
+    step = 0.007 + 0.0018 * plan.batch
+    table = 0.0012 * plan.points**2 * plan.probe_images
     seconds = {"encode the images": 6.0, "surface probe": plan.probe_steps * step + table}
     seconds |= {"every lambda": 1.9 * len(plan.lambdas), "joint probe": plan.joint_steps * step}
     seconds |= {f"train {name}": plan.train_steps * step for name in NAMES}
-    drawn = 0.0038 * plan.count * plan.steps
+    drawn = 0.003 * plan.count * plan.steps
     return seconds | {
         "sample, plain": drawn,
-        "sample, guided": 2.4 * drawn,
+        "sample, guided": 1.5 * drawn,
+        f"sample, {ONE}": drawn,
         "evaluate": 3.0,
         "report": 0.25 * plan.marks,
     }
@@ -213,7 +214,7 @@ class _Demo:
             _check_finished(outcome.finished)
 
     def generator(self, name: str, variant: str) -> Generator:
-        """Open a trained model; "guided" uses AutoGuidance with the network of the surface probe as the weak model."""
+        """Open a model; "guided" uses AutoGuidance with the network of the surface probe as the weak model."""
         plan, guided = self.plan, variant == "guided"
         settings = SampleSettings(
             count=plan.count,
@@ -227,7 +228,8 @@ class _Demo:
         )
         guide = str(self.out / "surface") if guided else None
         options: dict[str, Any] = {"decoder": str(AUTOENCODER), "device": "cpu", "schedule": self.spec(name)}
-        return open_generator(train_folder(self.out, name), settings, guide, **options)
+        model = self.out / "surface" if variant == ONE else train_folder(self.out, name)
+        return open_generator(model, settings, guide, **options)
 
     def sample(self, variant: str) -> None:
         with self.clock.stage(f"sample, {variant}", len(NAMES) * self.plan.count) as advance:

@@ -177,7 +177,7 @@ def _table(found: Results) -> dict[str, Any]:
             share, error = found.seen(name, variant, judge)
             cells |= {"seen": {"value": share, "error": error}}
             cells |= {"flow": {"value": flow, "error": None}, "energy": {"value": energy, "error": None}}
-            rows.append({"name": name if variant == "plain" else f"{name}, guided", "cells": cells})
+            rows.append({"name": name if variant == "plain" else f"{name}, {variant}", "cells": cells})
     columns: list[dict[str, Any]] = [{"key": k, "title": t, "better": b, "help": h} for k, (t, b, h) in COLUMNS.items()]
     columns += [
         {"key": "flow", "title": "flow loss", "better": None, "help": "of the schedule, on the surfaces"},
@@ -187,8 +187,9 @@ def _table(found: Results) -> dict[str, Any]:
     caption = (
         f"{plan.count} samples per row with the same seeds and classes, {plan.steps} Heun steps, against the 2,000 "
         f"embedded test images. Guided: AutoGuidance with scale {plan.guidance:g} and the network of the surface probe "
-        "as the weak model. Standard errors come from leaving out tenths of the samples; they do not include the "
-        "variation over training seeds, because each row is one training run."
+        "as the weak model. One network: that of the surface probe, under each schedule. Standard errors come from "
+        "leaving out tenths of the samples; they do not include the variation over training seeds, because each row is "
+        "one training run. Sets share noise and classes, so ratios have much smaller errors: see the first line."
     )
     return {"columns": columns, "rows": rows, "caption": caption}
 

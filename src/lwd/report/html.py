@@ -35,7 +35,6 @@ MAYBE = Kind(lambda value: value is None or _is_number(value), "a finite number 
 IMAGE = Kind(
     lambda value: isinstance(value, str) and value.startswith("data:image/"), "a picture as data:image/... URI"
 )
-VARIANT = Kind(lambda value: value in ("plain", "guided"), "'plain' or 'guided'")
 BETTER = Kind(lambda value: value in ("lower", "higher", None), "'lower', 'higher' or null")
 CELL = Kind(
     lambda value: (
@@ -84,7 +83,7 @@ SECTIONS: dict[str, Any] = {
     "trajectory": {"tau": [NUMBER], "runs": [{"name": TEXT, "label": TEXT, "times": TIMES}], "caption": TEXT},
     "grids": {
         "names": [TEXT],
-        "items": [{"name": TEXT, "variant": VARIANT, "image": IMAGE, "alt": TEXT}],
+        "items": [{"name": TEXT, "variant": TEXT, "image": IMAGE, "alt": TEXT}],
         "caption": TEXT,
     },
     "losses": {"runs": [{"name": TEXT, "step": [NUMBER], "value": [NUMBER]}], "y": TEXT, "caption": TEXT},

@@ -214,7 +214,7 @@ function grids() {
   const { names, items } = story.grids, box = el("div", { class: "samples" });
   const show = variant => box.replaceChildren(...names.flatMap(name => items.filter(item => item.name === name && item.variant === variant)
     .map(item => el("div", { "data-grid": item.name }, el("h3", {}, item.name), picture(item.image, item.alt)))));
-  const variants = ["plain", "guided"].filter(variant => items.some(item => item.variant === variant));
+  const variants = [...new Set(items.map(item => item.variant))];
   const toggle = choice("variant", "Sampling", variants, show);
   if (variants.length) show(variants[0]);
   section("Samples", el("figure", { id: "grids" }, toggle ? el("div", { class: "controls" }, toggle) : null, box, caption(story.grids.caption)));
