@@ -19,7 +19,7 @@ BASE, SAMPLER = "synchronous", "accurate"
 SHORT = "fashion-short"
 CELLS = {
     ("fashion-ablation", "learned, none, uniform"): "learned without rate correction",
-    ("fashion-tempo", "synchronous, tempo of tau^2"): "one clock with as many noisy texture times as learned",
+    ("fashion-tempo", "synchronous, tempo of tau^2"): "one clock trained at tau^2",
 }
 """Cells of other studies with the same settings, and what they are called."""
 OUT = ROOT / "src" / "lwd" / "assets" / "fashion" / "study.json"

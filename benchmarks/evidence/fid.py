@@ -8,10 +8,12 @@ for each network on one core.
 """
 
 import argparse
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 from study import RESULTS, slug
 
@@ -21,8 +23,10 @@ from lwd.io.files import write_json
 from lwd.sampling.generator import open_generator
 from lwd.sampling.samples import generate
 from lwd.sampling.settings import SampleSettings
+from lwd.version import __version__
 
-PROTOCOL = yaml.safe_load((Path(__file__).parent / "fid.yaml").read_text())
+PATH = Path(__file__).parent / "fid.yaml"
+PROTOCOL = yaml.safe_load(PATH.read_text())
 FILE = RESULTS / "fid.json"
 
 
@@ -39,8 +43,10 @@ def run(arm: str, seed: int, trained: Path, out: Path) -> dict[str, Any]:
     generate(open_generator(model, SampleSettings(**settings), None, "fashion", "cpu"), out / name)
     scoring = EvaluateSettings(encoder=PROTOCOL["encoder"], threads=1)
     scores, _ = evaluate(out / name, PROTOCOL["reference"], scoring, device="cpu")
+    if "fid" not in scores.metrics:
+        raise SystemExit(f"no FID: {scores.unavailable['fid']}")
     metrics = {name: {"value": m.value, "error": m.error} for name, m in scores.metrics.items()}
-    return {"arm": arm, "seed": seed, "steps": PROTOCOL["at"], "metrics": {"accurate": metrics}}
+    return {"arm": arm, "seed": seed, "steps": PROTOCOL["at"], "metrics": {"16 evaluations": metrics}}
 
 
 def main() -> None:
@@ -54,7 +60,8 @@ def main() -> None:
     for seed, arm in [one for one in runs() if one not in done][: a.limit]:
         rows.append(run(arm, seed, a.runs, a.out))
         print(json.dumps(rows[-1]), flush=True)
-        write_json(FILE, {"study": "fid", "rows": rows})
+        about = {"study": "fid", "protocol": hashlib.sha256(PATH.read_bytes()).hexdigest()}
+        write_json(FILE, about | {"versions": {"lwd": __version__, "torch": torch.__version__}, "rows": rows})
 
 
 if __name__ == "__main__":

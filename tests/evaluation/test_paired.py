@@ -7,7 +7,9 @@ import pytest
 import torch
 
 from lwd.errors import InputError
+from lwd.evaluation.compare import comparison_table, ratios
 from lwd.evaluation.features import ENCODER, FeatureSet
+from lwd.evaluation.formats import EvaluationFile, MetricValue, ScoredReference, ScoredSamples
 from lwd.evaluation.metrics import Moments
 from lwd.evaluation.score import Metric, frechet, paired
 
@@ -55,3 +57,48 @@ def test_a_set_is_once_as_far_as_itself(white):
 def test_a_metric_without_a_jackknife_cannot_be_paired(white):
     with pytest.raises(InputError):
         paired(distance(white + 1.0), Metric(1.0, 0.1), operator.sub)
+
+
+def evaluation(value, without=None, error=0.1):
+    """An evaluation file with one metric."""
+    parts = [value + (0.1 if part % 2 else -0.1) for part in range(10)] if without is None else without
+    return EvaluationFile(
+        metrics={"fid": MetricValue(value=value, error=error, without=parts)},
+        samples=ScoredSamples(name="made", count=100),
+        reference=ScoredReference(name="made", count=100),
+    )
+
+
+def test_the_first_row_is_the_base():
+    """Oracle: 2 over 4 is a half, and 8 over 4 is 2."""
+    rows = {"base": evaluation(4.0), "near": evaluation(2.0), "far": evaluation(8.0)}
+    near, far = ratios(rows)
+    assert near.startswith("near over base: FID 0.50")
+    assert far.startswith("far over base: FID 2.00")
+    assert near in comparison_table(rows)
+
+
+@pytest.mark.parametrize(
+    "base",
+    [
+        evaluation(4.0, [4.0] * 9),
+        evaluation(0.2, error=0.1),
+        evaluation(4.0, [4.0] * 9 + [0.0]),
+        evaluation(4.0, [1e-300, *[4.0] * 9]),
+        evaluation(4.0, [1e308, *[1e-308] * 9]),
+    ],
+    ids=["parts missing", "not above zero", "a part of zero", "a tiny part", "a huge part"],
+)
+def test_no_ratio_is_better_than_a_wrong_one(base):
+    assert not any("over" in line for line in ratios({"base": base, "other": evaluation(2.0)}))
+
+
+def test_evaluations_of_an_earlier_version_are_named():
+    """Oracle: files without the parts are named, and nothing is divided."""
+    (line,) = ratios({"new": evaluation(4.0), "old": evaluation(2.0, [])})
+    assert "old" in line
+    assert "over" not in line
+
+
+def test_one_row_has_no_ratio():
+    assert ratios({}) == ratios({"one": evaluation(4.0)}) == []

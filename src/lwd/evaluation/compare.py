@@ -1,5 +1,6 @@
 """A table of several evaluations."""
 
+import math
 import operator
 import os
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,8 @@ from lwd.evaluation.score import TITLES, Metric, paired
 Evaluation = EvaluationFile
 DISTANCES = ("fid", "sfid", "kid", "frechet")
 """Metrics of which a ratio says how much better one set is."""
+CLEAR = 3.0
+"""A distance that is not this many standard errors above 0 is not divided by."""
 
 
 def read_evaluations(runs: Sequence[str | os.PathLike[str]]) -> dict[str, Evaluation]:
@@ -66,23 +69,26 @@ def ratios(evaluations: Mapping[str, Evaluation]) -> list[str]:
 
     Errors that sets with the same seeds and classes share cancel; for independent sets they are the usual ones.
     """
-    (first, base), *others = evaluations.items()
-    found = []
-    for title, e in others:
-        cells = []
-        for name in DISTANCES:
-            one, other = e.metrics.get(name), base.metrics.get(name)
-            if one and other and len(one.without) == PARTS and min(other.value, *_all(other)) > 0:
-                ratio = paired(_metric(one), _metric(other), operator.truediv)
-                cells.append(f"{TITLES[name]} {ratio.value:.3f} ± {ratio.error:.3f}")
-        if cells:
-            found.append(f"{title} over {first}: {', '.join(cells)}.")
+    rows = list(evaluations.items())
+    found, old = [], [name for name, e in rows if not any(m.without for m in e.metrics.values())]
+    if len(rows) > 1 and old:
+        found.append(f"No ratios for evaluations of an earlier version; evaluate again: {', '.join(old)}.")
+    for name, e in rows[1:]:
+        cells = [_ratio(metric, e, rows[0][1]) for metric in DISTANCES]
+        if any(cells):
+            found.append(f"{name} over {rows[0][0]}: {', '.join(filter(None, cells))}.")
     return found
 
 
-def _all(metric: MetricValue) -> list[float]:
-    """The values without each part, or one zero if the file has none."""
-    return metric.without if len(metric.without) == PARTS else [0.0]
+def _ratio(name: str, e: Evaluation, base: Evaluation) -> str:
+    """The ratio in words; empty if a file lacks it, or if the base cannot be told from 0."""
+    one, other = e.metrics.get(name), base.metrics.get(name)
+    if not (one and other and len(one.without) == len(other.without) == PARTS):
+        return ""
+    if other.value <= CLEAR * other.error or min(other.without) <= 0:
+        return ""
+    ratio = paired(_metric(one), _metric(other), operator.truediv)
+    return f"{TITLES[name]} {ratio.value:.3f} ± {ratio.error:.3f}" if math.isfinite(ratio.error) else ""
 
 
 def _metric(one: MetricValue) -> Metric:

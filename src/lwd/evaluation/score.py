@@ -188,7 +188,8 @@ def jackknife(value: float, without: Callable[[int], float]) -> Metric:
     """Standard error from leaving out each of the interleaved parts in turn."""
     others = [without(part) for part in range(PARTS)]
     mean = sum(others) / PARTS
-    error = math.sqrt((PARTS - 1) / PARTS * sum((other - mean) ** 2 for other in others))
+    gaps = [other - mean for other in others]
+    error = math.sqrt((PARTS - 1) / PARTS * sum(gap * gap for gap in gaps))
     return Metric(value, error, tuple(others))
 
 
