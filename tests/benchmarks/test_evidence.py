@@ -1,20 +1,14 @@
 """The scripts of the studies: tables, decisions of protocols, and which model is sampled under which schedule."""
 
-import sys
 from pathlib import Path
 
 import pytest
 
 import lwd
+from evidence import EVIDENCE, script
 
-EVIDENCE = str(Path(__file__).parents[2] / "benchmarks" / "evidence")
-sys.path.append(EVIDENCE)
-import fid  # noqa: E402
-import study as scripts  # noqa: E402
-from pair_tables import clock_table, pair_table, ranks_agree  # noqa: E402
-from tables import paired  # noqa: E402
-
-sys.path.remove(EVIDENCE)  # its latents.py would hide tests/latents
+fid, scripts, pair_tables = script("fid"), script("study"), script("pair_tables")
+paired = script("tables").paired
 
 
 def row(pair, seed, promise, **distances):
@@ -34,11 +28,11 @@ PAIRS = [
 
 def test_the_table_of_pairs_has_paired_ratios_and_the_decision():
     """Oracle: ratios that are the same for every seed have an interval of width 0; more promise, smaller ratio."""
-    text = pair_table(PAIRS)
+    text = pair_tables.pair_table(PAIRS)
     for pair, ratio in (("good", "0.800 [0.800, 0.800]"), ("poor", "1.200 [1.200, 1.200]")):
         (line,) = (line for line in text.splitlines() if line.startswith(f"| {pair} "))
         assert ratio in line
-    assert ranks_agree(PAIRS) == pytest.approx(-1)
+    assert pair_tables.ranks_agree(PAIRS) == pytest.approx(-1)
     assert text.endswith("-1.00.")
 
 
@@ -47,7 +41,7 @@ def test_the_third_clock_is_chosen_on_one_seed_and_compared_on_the_others():
     two = [row("two", 0, 0.0, synchronous=10.0, offset_03=9.0)]
     two += [row("two", seed, 0.0, synchronous=5.0, offset_03=12.0) for seed in (1, 2)]
     three = [row("three", seed, None, synchronous=6.0, other=7.0) for seed in (0, 1, 2)]
-    decision = clock_table([*two, *three], "three", "two").splitlines()[-1]
+    decision = pair_tables.clock_table([*two, *three], "three", "two").splitlines()[-1]
     assert "synchronous with three" in decision
     assert "offset 0.3 with two" in decision
     assert "0.500 [0.500, 0.500]" in decision
@@ -61,7 +55,7 @@ def test_paired_ratios_say_how_many_seeds_they_have():
 def test_a_tempo_is_one_of_training_only(tmp_path, monkeypatch):
     """Oracle: the schedule that is trained moves as tau^2; the one that is sampled under is the offset of the arm."""
     monkeypatch.setattr(scripts, "open_generator", lambda *arguments, **options: (arguments, options))
-    study = scripts.Study(Path(EVIDENCE) / "fashion-tempo.yaml", tmp_path, tmp_path, "fashion")
+    study = scripts.Study(EVIDENCE / "fashion-tempo.yaml", tmp_path, tmp_path, "fashion")
     arm, groups = "offset 0.3, tempo of tau^2", ("texture", "semantic")
     trained = lwd.load_schedule(study.schedule(arm, groups))
     arguments, options = study.generator(tmp_path / "model", None, arm)
@@ -74,7 +68,7 @@ def test_a_tempo_is_one_of_training_only(tmp_path, monkeypatch):
 
 def test_fid_scores_what_the_study_trained():
     """Oracle: the arms and steps of the protocol of the study; pairs that the goal needs come first."""
-    about = scripts.Study(Path(EVIDENCE) / f"{fid.PROTOCOL['study']}.yaml", Path(), Path(), "").protocol
+    about = scripts.Study(EVIDENCE / f"{fid.PROTOCOL['study']}.yaml", Path(), Path(), "").protocol
     assert {arm for _, arm in fid.runs()} <= set(about["arms"])
     assert fid.PROTOCOL["at"] in {sampler["at"] for sampler in about["samples"].values()}
     assert {arm for _, arm in fid.runs()[:6]} == set(fid.PROTOCOL["arms"])

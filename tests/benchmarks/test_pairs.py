@@ -1,18 +1,13 @@
 """The study of pairs: its curves, and a protocol that fits its encoders."""
 
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 
 import lwd
+from evidence import script
 
-EVIDENCE = str(Path(__file__).parents[2] / "benchmarks" / "evidence")
-sys.path.append(EVIDENCE)
-from pairs import PROTOCOL, lagged  # noqa: E402
-
-sys.path.remove(EVIDENCE)  # its latents.py would hide tests/latents
+pairs = script("pairs")
+PROTOCOL, lagged = pairs.PROTOCOL, pairs.lagged
 
 
 @pytest.mark.parametrize("delta", [0.15, 0.3, 0.6])

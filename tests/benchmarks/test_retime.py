@@ -1,21 +1,14 @@
 """Schedules at another tempo: the same path, the density that was asked for."""
 
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 
 import lwd
+from evidence import script
 from lwd.schedule.learned import Polynomial
 from messages import says
 
-EVIDENCE = str(Path(__file__).parents[2] / "benchmarks" / "evidence")
-sys.path.append(EVIDENCE)
-from retime import retimed  # noqa: E402
-
-sys.path.remove(EVIDENCE)  # its latents.py would hide tests/latents
-
+retimed = script("retime").retimed
 TAU = torch.linspace(0, 1, 401, dtype=torch.float64)
 GROUPS = ("texture", "semantic")
 SQUARE = Polynomial.from_shares([[0, 1]], GROUPS)
