@@ -2,7 +2,7 @@
 
 import pytest
 
-from lwd.cli.progress import EVERY, Lines, bar
+from lwd.cli.progress import EVERY, Later, Lines, bar
 
 
 def test_a_log_gets_a_line_every_half_minute(capsys):
@@ -16,6 +16,23 @@ def test_a_log_gets_a_line_every_half_minute(capsys):
     assert len(said) == 400 // 32
     assert said[0] == "encoding: 8 of 100 images in 0:00:32, about 0:06:08 left"
     assert lines.n == 100
+
+
+def test_a_later_bar_starts_its_clock_with_its_first_unit(capsys, monkeypatch):
+    """Oracle: 1,000 s of other work, then 4 s for each of 100 units; the line counts 32 s, not 1,032."""
+    now = [0.0]
+
+    def opened(total, title, unit, shown, done):
+        assert shown
+        return Lines(total, title, unit, lambda: now[0], done)
+
+    monkeypatch.setattr("lwd.cli.progress.bar", opened)
+    with Later(100, "tabulating") as later:
+        now[0] += 1000
+        for _ in range(9):
+            later.update()
+            now[0] += 4
+    assert capsys.readouterr().err.splitlines() == ["tabulating: 9 of 100 images in 0:00:32, about 0:06:04 left"]
 
 
 def test_the_time_left_follows_the_speed_of_the_last_minutes(capsys):

@@ -127,11 +127,10 @@ def _run_surface(arguments: argparse.Namespace) -> int:
     arguments.set += FLOW_ONLY
     config, data, devices = prepared(arguments, SHORTS)
     total = table_size(config.probe.points, len(data.layout)) * config.probe.samples
-    with Progress(config.probe.steps, devices.main, "probing") as progress:
-        counted = shown.bar(-(-total // devices.world), "tabulating", shown=devices.main)
+    counted = shown.Later(-(-total // devices.world), "tabulating", shown=devices.main)
+    with Progress(config.probe.steps, devices.main, "probing") as progress, counted:
         options = RunOptions(devices, on_step=progress, on_table=counted.update, wandb=arguments.wandb)
         outcome, table = surface_probe(config, data, arguments.out, options, arguments.init_from)
-        counted.close()
     if table is None:
         return interrupted(outcome.step, devices.main)
     if devices.main:

@@ -10,23 +10,47 @@ EVERY = 30.0
 """Seconds between two lines."""
 
 
-def bar(total: float, title: str, unit: str = "image", shown: bool = True) -> Any:
-    """Show the progress of `total` units; use it in a `with` block and call `update(count)`."""
+def bar(total: float, title: str, unit: str = "image", shown: bool = True, done: float = 0) -> Any:
+    """Show the progress of `total` units; use it in a `with` block and call `update(count)`. `done` took no time."""
     if shown and not sys.stderr.isatty():
-        return Lines(total, title, unit)
+        return Lines(total, title, unit, done=done)
     from tqdm import tqdm
 
-    return tqdm(total=total, desc=title, unit=unit, disable=not shown, dynamic_ncols=True)
+    return tqdm(total=total, desc=title, unit=unit, initial=done, disable=not shown, dynamic_ncols=True)
+
+
+class Later:
+    """A bar that opens with its first update: neither its clock nor its speed counts what came before."""
+
+    def __init__(self, total: float, title: str, unit: str = "image", shown: bool = True) -> None:
+        self.about = total, title, unit, shown
+        self.bar: Any = None
+
+    def update(self, count: float = 1) -> None:
+        """Add to the units done."""
+        if self.bar is not None:
+            self.bar.update(count)
+            return
+        self.bar = bar(*self.about, done=count)
+
+    def __enter__(self) -> "Later":
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        if self.bar is not None:
+            self.bar.close()
 
 
 class Lines:
     """Progress for a log file; the time left follows from the speed of the last minutes."""
 
-    def __init__(self, total: float, title: str, unit: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, total: float, title: str, unit: str, clock: Callable[[], float] = time.monotonic, done: float = 0
+    ) -> None:
         self.total, self.title, self.unit, self.clock = total, title, unit, clock
-        self.n, self.note = 0.0, ""
+        self.n, self.note = done, ""
         self.started = self.said = clock()
-        self.marks = deque([(self.started, 0.0)], maxlen=10)
+        self.marks = deque([(self.started, self.n)], maxlen=10)
 
     def update(self, count: float = 1) -> None:
         """Add to the units done, and print a line if the last one was long ago."""
