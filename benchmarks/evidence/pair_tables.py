@@ -9,6 +9,8 @@ from tables import interval, paired, ratio
 
 Rows = Sequence[Mapping[str, Any]]
 PAIR_CURVES = ("offset 0.15", "offset 0.3", "offset 0.6", "texture first 0.3")
+LEARNED = ("weakest", "chosen", "tau^2")
+"""The curves of pairs-learned.yaml."""
 
 
 def distances(rows: Rows, pair: str, schedule: str) -> dict[int, float]:
@@ -33,6 +35,27 @@ def pair_table(rows: Rows) -> str:
         cells.append(f"{sum(one.values()) / len(one):.2f}")
         lines.append("| " + " | ".join([*cells, *(paired(distances(rows, pair, c), one) for c in PAIR_CURVES)]) + " |")
     return "\n".join(lines) + f"\n\nRank correlation of promise and ratio of offset 0.3: {ranks_agree(rows):.2f}."
+
+
+def learned_table(rows: Rows, learned: Rows) -> str:
+    """What each pair learned (pairs_learned.py): clocks halfway (over seeds), and distances over offset 0.3."""
+    head = [
+        "pair",
+        "seeds",
+        "clocks at tau = 0.5",
+        *(f"{name} / offset 0.3" for name in LEARNED),
+        "weakest / one clock",
+    ]
+    lines = ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head))]
+    for pair in dict.fromkeys(row["pair"] for row in learned):
+        found = {name: distances(learned, pair, name) for name in LEARNED}
+        seeds = [row for row in learned if row["pair"] == pair]
+        halves = [row["clocks"]["weakest"]["0.5"] for row in seeds if "weakest" in row["clocks"]]
+        clocks = ", ".join(_range(column) for column in zip(*halves, strict=True)) or "-"
+        offset, one = (distances(rows, pair, name) for name in ("offset 0.3", "synchronous"))
+        cells = [pair, str(len(seeds)), clocks, *(paired(found[name], offset) for name in LEARNED)]
+        lines.append("| " + " | ".join([*cells, paired(found["weakest"], one)]) + " |")
+    return "\n".join(lines)
 
 
 def clock_table(rows: Rows, three: str, two: str) -> str:
@@ -64,8 +87,8 @@ def third_clock(rows: Rows, three: str, two: str, chosen_on: int = 0) -> str:
         for pair, name in best.items()
     )
     return (
-        f"Best on seed {chosen_on}: {best[three]} with three clocks, {best[two]} with two. On the other seeds, three "
-        f"over two: {paired(mine, theirs)}."
+        f"Best on seed {chosen_on}: {best[three]} with three clocks, {best[two]} with two.\n"
+        f"On the other seeds, three over two: {paired(mine, theirs)}."
     )
 
 
@@ -75,6 +98,11 @@ def ranks_agree(rows: Rows) -> float:
     promises = [sum(promised(rows, pair, True)) / len(promised(rows, pair, True)) for pair in pairs]
     effects = [ratio(distances(rows, pair, "offset 0.3"), distances(rows, pair, "synchronous"))[0] for pair in pairs]
     return float(spearmanr(promises, effects).statistic)
+
+
+def _range(values: Sequence[float]) -> str:
+    low, high = f"{min(values):.2f}", f"{max(values):.2f}"
+    return low if low == high else f"{low} to {high}"
 
 
 def _percent(shares: Sequence[float]) -> str:

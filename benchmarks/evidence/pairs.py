@@ -30,6 +30,7 @@ from lwd.representations.settings import FitSettings
 from lwd.sampling.generator import open_generator
 from lwd.sampling.samples import generate
 from lwd.sampling.settings import SampleSettings
+from lwd.schedule.base import Schedule
 from lwd.schedule.fixed import PiecewiseLinear
 from lwd.schedule.io import save_schedule
 from lwd.surfaces.integral import path_terms
@@ -88,14 +89,18 @@ def run(pair: str, seed: int, latents: dict[str, Path], out: Path, judge: Judge)
         row["potential"] = {name: {"share": g.share, "error": g.error, "curve": g.curve} for name, g in gains.items()}
     for name, lags in PROTOCOL["schedules"][len(groups)].items():
         curve = lagged(lags, groups)
-        save_schedule(curve, out / f"{slug(name)}.json")
-        sampling = {"kinds": ("npz",), "threads": 1, "batch": 100, "seed": 10**6} | PROTOCOL["samples"]
-        file = str(out / f"{slug(name)}.json")
-        folder = out / f"samples-{slug(name)}"
-        generate(open_generator(out / "probe", SampleSettings(**sampling), None, "fashion", "cpu", file), folder)
         flow = float(sum(path_terms(curve, smooth(table), FlowObjective(table.layout), 64)))
-        row["schedules"][name] = {"flow": flow} | judge(folder, False)
+        row["schedules"][name] = {"flow": flow} | score_under(name, curve, out, judge)
     return row
+
+
+def score_under(name: str, curve: Schedule, out: Path, judge: Judge) -> dict[str, Any]:
+    """Samples of the network of a run under a schedule, scored by the judge."""
+    file, folder = out / f"{slug(name)}.json", out / f"samples-{slug(name)}"
+    save_schedule(curve, file)
+    sampling = {"kinds": ("npz",), "threads": 1, "batch": 100, "seed": 10**6} | PROTOCOL["samples"]
+    generate(open_generator(out / "probe", SampleSettings(**sampling), None, "fashion", "cpu", str(file)), folder)
+    return judge(folder, False)
 
 
 def main() -> None:

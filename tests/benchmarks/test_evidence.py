@@ -36,12 +36,22 @@ def test_the_table_of_pairs_has_paired_ratios_and_the_decision():
     assert text.endswith("-1.00.")
 
 
+def test_the_table_of_learned_curves_compares_with_the_offset_of_the_same_seed():
+    """Oracle: 6 / 8 of offset 0.3 and 6 / 10 of one clock for every seed; clocks as a range over seeds."""
+    learned = [row("good", seed, None, weakest=6.0 * k) for seed, k in enumerate((1.0, 1.1, 0.9))]
+    learned = [one | {"clocks": {"weakest": {"0.5": [0.1 * one["seed"], 0.5]}}} for one in learned]
+    learned.append({"pair": "good", "seed": 3, "schedules": {}, "clocks": {}})  # every lambda collapsed
+    cells = pair_tables.learned_table(PAIRS, learned).splitlines()[-1].split(" | ")
+    assert cells[1:4] == ["4", "0.00 to 0.20, 0.50", "0.750 [0.750, 0.750]"]
+    assert cells[4:] == ["-", "-", "0.600 [0.600, 0.600] |"]
+
+
 def test_the_third_clock_is_chosen_on_one_seed_and_compared_on_the_others():
     """Oracle: seed 0 prefers offset 0.3 with two clocks, though one clock is better on the others: 6 / 12 there."""
     two = [row("two", 0, 0.0, synchronous=10.0, offset_03=9.0)]
     two += [row("two", seed, 0.0, synchronous=5.0, offset_03=12.0) for seed in (1, 2)]
     three = [row("three", seed, None, synchronous=6.0, other=7.0) for seed in (0, 1, 2)]
-    decision = pair_tables.clock_table([*two, *three], "three", "two").splitlines()[-1]
+    decision = pair_tables.clock_table([*two, *three], "three", "two").split("\n\n")[-1]
     assert "synchronous with three" in decision
     assert "offset 0.3 with two" in decision
     assert "0.500 [0.500, 0.500]" in decision
