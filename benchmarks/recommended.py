@@ -1,6 +1,6 @@
-"""Choose the solver that ships with `fashion`, then measure it on samples that the choice has not seen.
+"""Choose the solver that ships with a model, then measure it on samples that the choice has not seen.
 
-    python benchmarks/recommended.py [--guided] [--write]
+    python benchmarks/recommended.py [--model fashion] [--guided] [--write]
 
 Each set of seeds has one purpose, and the rules below are fixed before the last set is drawn:
 
@@ -35,13 +35,14 @@ CHOICE, FRESH, BATCHES = 20_000, 30_000, 2
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--guided", action="store_true", help="with fashion-weak as the guide, scale 1.5")
+    parser.add_argument("--model", default="fashion", choices=("fashion", "cifar"))
+    parser.add_argument("--guided", action="store_true", help="with the weak partner as the guide, scale 1.5")
     parser.add_argument("--write", action="store_true", help="store the setting with the shipped model")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     scale = 1.5 if arguments.guided else None
-    guide = "fashion-weak" if arguments.guided else None
-    generator = open_generator("fashion", SampleSettings(count=COUNT, solver="dopri5", scale=scale), guide)
+    guide = f"{arguments.model}-weak" if arguments.guided else None
+    generator = open_generator(arguments.model, SampleSettings(count=COUNT, solver="dopri5", scale=scale), guide)
     flow = replace(generator.flow(), first=CHOICE)
     calibration = calibrate(flow)
     truth, (theirs, calls) = flow.truth(), as_sfd(flow)
@@ -56,7 +57,7 @@ def main() -> None:
             break
     chosen = Trial(METHOD, "optimised", steps, None, float(solution.nfe), found, grid)
     if arguments.write:
-        store_recommended(MODELS["fashion"], recommendation(generator, allowed, chosen))
+        store_recommended(MODELS[arguments.model], recommendation(generator, allowed, chosen))
     rows = []
     for batch in range(BATCHES):
         fresh = replace(flow, first=FRESH + batch * COUNT)

@@ -1,11 +1,9 @@
-"""Make the colour model `cifar`: autoencoder, latents, a network for every schedule, its schedule, a weak partner.
+"""Make the colour model `cifar`: autoencoder, latents, a surface probe, its schedule, the network, a weak partner.
 
-Run once, by a maintainer, after `lwd data fetch` of cifar10 and resnet50; about two hours on one
-core. Every stage resumes after an interruption; the results are packed in 16 bits into src/lwd/assets/cifar:
+Run once, by a maintainer, after `lwd data fetch` of cifar10 and resnet50; about an hour on two cores. Every stage
+resumes after an interruption; the results are packed in 16 bits into src/lwd/assets/cifar:
 
-    python tools/make_cifar_model.py WORK --schedule offset:0.3
-
-Not run to the end yet: docs/findings.md says how far, and what the network of the probe drew.
+    python tools/make_cifar_model.py WORK
 """
 
 import argparse
@@ -15,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from packing import lwd, pack_directory, size
 
-from lwd.assets import FASHION
+from lwd.assets import CIFAR
 from lwd.checkpoints.directory import locate
 from lwd.images.catalog import open_source
 from lwd.images.sources import Subset
@@ -26,11 +24,12 @@ from lwd.representations.encoders import load_encoder
 from lwd.representations.fit import fit_pca
 from lwd.representations.settings import FitSettings
 
-CIFAR = FASHION.parent / "cifar"
 ENCODER = "resnet50:4@64"
 IMAGES, FITTED = 25_000, 4_000
 """Images that are encoded, and those that the PCA is fitted to."""
 SETTINGS = ("--preset", "cifar-coarse", "--set", "run.sample_every=0", "--set", "network.compile=true")
+RULE = ("--steps", "20", "--tolerance", "0.02")
+"""The schedule: the weakest lambda for which the predicted error of 20 Heun steps is at most 0.02, as for `fashion`."""
 
 
 def make_latents(work: Path) -> None:
@@ -50,20 +49,16 @@ def make_latents(work: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("work", type=Path)
-    parser.add_argument("--schedule", required=True, help="schedule to train for: offset:0.3, a file, ...")
-    arguments = parser.parse_args()
-    work: Path = arguments.work
+    work: Path = parser.parse_args().work
     make_latents(work)
-    probe = ("--method", "surface", *SETTINGS, "--steps", "1500", "--samples", "256")
-    lwd("probe", f"{work}/latents", *probe, "--out", f"{work}/surface")
-    train = (*SETTINGS, "--schedule", arguments.schedule)
-    start = ("--init-from", f"{work}/surface", "--steps", "3000")
-    lwd("train", f"{work}/latents", *train, *start, "--out", f"{work}/main")
-    lwd("train", f"{work}/latents", *train, "--weak", "--steps", "1000", "--out", f"{work}/weak")
+    lwd("probe", f"{work}/latents", "--method", "surface", *SETTINGS, "--out", f"{work}/surface")
+    lwd("schedule", "path", f"{work}/surface", *RULE, "--out", f"{work}/path")
+    train = (*SETTINGS, "--schedule", f"{work}/path/chosen.json")
+    lwd("train", f"{work}/latents", *train, "--weak", "--out", f"{work}/weak")
+    lwd("train", f"{work}/latents", *train, "--init-from", f"{work}/surface", "--out", f"{work}/main")
     for name, target in (("main", "model"), ("weak", "weak")):
         pack_directory(locate(work / name), CIFAR / target)
     pack_directory(work / "ae", CIFAR / "model" / "vae")
-    lwd("schedule", "path", f"{work}/surface", "--out", f"{work}/path")
     (CIFAR / "surfaces").mkdir(exist_ok=True)
     for name in ("surface/surfaces.safetensors", "surface/surfaces.json", "path/path.json"):
         shutil.copy(work / name, CIFAR / "surfaces")

@@ -24,9 +24,11 @@ def pack(weights: dict[str, torch.Tensor], path: Path) -> None:
 
 
 def pack_directory(source: Path, target: Path) -> None:
-    """Copy the description of a checkpoint or autoencoder, and write its weights in 16 bits."""
-    shutil.rmtree(target, ignore_errors=True)
-    target.mkdir(parents=True)
+    """Copy the description of a checkpoint or autoencoder, and write its weights in 16 bits; folders in it stay."""
+    target.mkdir(parents=True, exist_ok=True)
+    for path in target.iterdir():
+        if path.is_file():
+            path.unlink()
     for path in source.glob("*.json"):
         if path.name != "state.json":
             shutil.copy(path, target)

@@ -2,8 +2,12 @@
 
 from pathlib import Path
 
-FASHION = Path(__file__).parent / "fashion"
-MODELS = {"fashion": FASHION / "model", "fashion-weak": FASHION / "weak"}
-"""A small model of the embedded data, and its weak partner for AutoGuidance."""
-AUTOENCODERS = {"fashion": FASHION / "model" / "vae"}
-"""The texture autoencoder of the embedded images: 16 channels on 4x4."""
+FASHION, CIFAR = (Path(__file__).parent / name for name in ("fashion", "cifar"))
+MODELS = {
+    f"{folder.name}{suffix}": folder / kind
+    for folder in (FASHION, CIFAR)
+    for suffix, kind in (("", "model"), ("-weak", "weak"))
+}
+"""A small model of the embedded data, one of CIFAR-10, and their weak partners for AutoGuidance."""
+AUTOENCODERS = {folder.name: folder / "model" / "vae" for folder in (FASHION, CIFAR)}
+"""Their texture autoencoders: 16 channels of 28 px images and 32 of 32 px images, both on 4x4."""
