@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks" / "evidence"))
 
-from pair_tables import clock_table, pair_table  # noqa: E402
+from pair_tables import clock_table, learned_table, pair_table  # noqa: E402
 from tables import interval, paired, ratio, values  # noqa: E402
 
 from lwd.report.plots import COLOURS, save_figure  # noqa: E402
@@ -179,6 +179,24 @@ def lengths() -> str:
     return "\n".join(lines)
 
 
+def fid() -> str:
+    """Inception and EfficientNet-Lite on the networks of `lengths` after 2,400 steps."""
+    rows = rows_of("fid")
+    if not rows:
+        return NOT_RUN
+    names = {"fid": "FID", "sfid": "sFID", "kid": "KID", "frechet": "Fréchet, EfficientNet-Lite"}
+    names |= {"precision": "precision", "recall": "recall", "coverage": "coverage"}
+    arms = ("synchronous", "offset 0.3", "learned")
+    head = ["metric", *arms, "offset 0.3 / synchronous", "learned / synchronous", "learned / offset 0.3"]
+    lines = ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head))]
+    for metric, name in names.items():
+        one, offset, learned = found = [values(rows, f"{arm}, width 96", "16 evaluations", metric) for arm in arms]
+        digits = 2 if metric in ("fid", "sfid", "frechet") else 4
+        cells = [name, *(_mean(f, digits) for f in found), paired(offset, one), paired(learned, one)]
+        lines.append("| " + " | ".join([*cells, paired(learned, offset)]) + " |")
+    return "\n".join(lines)
+
+
 def predictors() -> str:
     """Rank correlations of every candidate, for each any-schedule network."""
     from predict import FILE, correlations
@@ -233,8 +251,8 @@ def any_schedule() -> str:
     return "\n".join(lines)
 
 
-def _mean(found: dict[int, float]) -> str:
-    return f"{sum(found.values()) / len(found):.2f}" if found else "-"
+def _mean(found: dict[int, float], digits: int = 2) -> str:
+    return f"{sum(found.values()) / len(found):.{digits}f}" if found else "-"
 
 
 def _share(found: dict[int, float]) -> str:
@@ -287,8 +305,12 @@ def page(text: str) -> str:
         "times": lambda: ratios(("fashion-times",), ("synchronous", "offset 0.3")),
         "tempo": tempo,
         "pairs": lambda: pair_table(rows_of("pairs")) if rows_of("pairs") else NOT_RUN,
+        "learned": lambda: (
+            learned_table(rows_of("pairs"), rows_of("pairs-learned")) if rows_of("pairs-learned") else NOT_RUN
+        ),
         "clocks": lambda: clock_table(rows_of("pairs"), *CLOCKS) if rows_of("pairs") else NOT_RUN,
         "lengths": lengths,
+        "fid": fid,
         "predictors": predictors,
         "excess": excess,
         "any": any_schedule,
