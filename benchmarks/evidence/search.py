@@ -1,0 +1,152 @@
+"""How much better than offset 0.3 can any schedule be? The protocol is search.yaml.
+
+    python benchmarks/evidence/search.py LATENTS --out DIR [--case labels]
+
+Trains networks that work under every schedule, searches the path with the lowest Fréchet distance of their samples, and
+compares it with offset 0.3 and one clock on fresh noise. DIR holds networks, samples and trials; what is there is kept,
+and a killed search continues. Results go to results/search.json. About 15 minutes for each network on one core.
+
+A path of two clocks is a function d of s = (t_texture + t_semantic) / 2, with t_semantic = s + d(s), t_texture =
+s - d(s) and d(0) = d(1) = 0; the clocks do not run backwards if and only if |d'| <= 1. So every schedule is such a d, up
+to its gauge: d = 0 is one clock, d = min(s, delta / 2, 1 - s) is Offset(delta), d = min(s, 1 - s) the cascade.
+"""
+
+import argparse
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from scipy.optimize import minimize
+from study import RESULTS, Judge, slug
+
+from lwd.io.files import write_json
+from lwd.probing.surface import surface_probe
+from lwd.sampling.generator import open_generator
+from lwd.sampling.samples import generate
+from lwd.sampling.settings import SampleSettings
+from lwd.schedule.base import Schedule
+from lwd.schedule.fixed import Offset, PiecewiseLinear, Synchronous
+from lwd.schedule.io import save_schedule
+from lwd.training.config import load_config, with_changes
+from lwd.training.devices import Devices
+from lwd.training.task import RunOptions
+
+PROTOCOL = yaml.safe_load((Path(__file__).parent / "search.yaml").read_text())
+FILE = RESULTS / "search.json"
+
+
+def repaired(leads: Sequence[float]) -> list[float]:
+    """Leads d at the inner knots, moved as little as is needed from left to right so that no clock runs backwards."""
+    pieces, before, found = len(leads) + 1, 0.0, []
+    for k, lead in enumerate(leads, 1):
+        most = min(k, pieces - k) / pieces
+        before = float(np.clip(np.clip(lead, -most, most), before - 1 / pieces, before + 1 / pieces))
+        found.append(before)
+    return found
+
+
+def path(leads: Sequence[float]) -> PiecewiseLinear:
+    """The schedule of leads at evenly spaced inner knots of s."""
+    d = [0.0, *repaired(leads), 0.0]
+    s = [k / (len(d) - 1) for k in range(len(d))]
+    rows = [[min(max(a + sign * b, 0.0), 1.0) for a, b in zip(s, d, strict=True)] for sign in (-1, 1)]
+    return PiecewiseLinear(s, [list(np.maximum.accumulate(row)) for row in rows])
+
+
+def leads_of_offset(delta: float, pieces: int) -> list[float]:
+    return [min(k / pieces, delta / 2, 1 - k / pieces) for k in range(1, pieces)]
+
+
+def search(distance: Callable[[list[float]], float], start: Sequence[float], trials: int) -> tuple[list[float], float]:
+    """The leads with the lowest distance of at most `trials` (COBYQA: a trust region without derivatives)."""
+    seen: dict[tuple[float, ...], float] = {}
+
+    def objective(x: Any) -> float:
+        leads = repaired([round(float(v), 6) for v in x])
+        if tuple(leads) not in seen:
+            seen[tuple(leads)] = distance(leads)
+        return seen[tuple(leads)]
+
+    options = {"maxfev": trials, "initial_tr_radius": 0.06, "final_tr_radius": 0.004}
+    minimize(objective, list(start), method="COBYQA", bounds=[(-0.5, 0.5)] * len(start), options=options)
+    best = min(seen, key=lambda leads: seen[leads])
+    return list(best), seen[best]
+
+
+class Network:
+    """One any-schedule network: it draws samples under a schedule, and the judge scores them."""
+
+    def __init__(self, case: str, seed: int, latents: Path, out: Path, judge: Judge) -> None:
+        self.out, self.judge = out / f"{slug(case)}-seed{seed}", judge
+        config = load_config(PROTOCOL["preset"], [*PROTOCOL["settings"], *PROTOCOL["cases"][case], f"run.seed={seed}"])
+        probe = {"steps": config.run.steps, "burn_in": 0, "points": 5, "samples": 128}
+        options = RunOptions(Devices(cpu=True))
+        _, table = surface_probe(with_changes(config, probe=probe), latents, self.out / "probe", options)
+        if table is None:
+            raise SystemExit("interrupted")
+
+    def __call__(self, curve: Schedule, name: str, samples: dict[str, Any], labelled: bool = False) -> dict[str, Any]:
+        """Scores of samples under a schedule; kept in DIR."""
+        kept = self.out / "scores" / f"{name}.json"
+        if not kept.is_file():
+            file, folder = self.out / f"{name}.schedule.json", self.out / f"samples-{name}"
+            save_schedule(curve, file)
+            settings = SampleSettings(kinds=("npz",), threads=1, batch=100, **samples)
+            generate(open_generator(self.out / "probe", settings, None, "fashion", "cpu", str(file)), folder)
+            write_json(kept, self.judge(folder, labelled))
+            shutil.rmtree(folder)
+        return dict(json.loads(kept.read_text()))
+
+
+def run(case: str, seed: int, network: Network, carried: Sequence[float] | None) -> dict[str, Any]:
+    """Search in one network, and compare on fresh noise."""
+    count = 0
+
+    def distance(leads: list[float]) -> float:
+        nonlocal count
+        count += 1
+        value = network(path(leads), f"trial-{count:03d}", PROTOCOL["search"])["frechet"]["value"]
+        print(case, seed, count, [round(x, 3) for x in leads], round(value, 3), flush=True)
+        return float(value)
+
+    start = leads_of_offset(0.3, PROTOCOL["pieces"])
+    best, value = search(distance, start, PROTOCOL["trials"])
+    curves: dict[str, Schedule] = {"best": path(best), "offset 0.3": Offset(0.3), "synchronous": Synchronous()}
+    if carried is not None:
+        curves["best of seed 0"] = path(carried)
+    fresh = {
+        name: network(curve, f"fresh-{slug(name)}", PROTOCOL["fresh"], case == "labels")
+        for name, curve in curves.items()
+    }
+    searched = {
+        "best": value,
+        "offset 0.3": network(Offset(0.3), "searched-offset", PROTOCOL["search"])["frechet"]["value"],
+    }
+    return {"case": case, "seed": seed, "trials": count, "leads": best, "searched": searched, "fresh": fresh}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("latents", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--case", choices=list(PROTOCOL["cases"]), help="only this setting")
+    a = parser.parse_args()
+    judge = Judge(PROTOCOL["judge"], PROTOCOL["reference"], "fashion/train")
+    for seed in PROTOCOL["seeds"]:
+        for case in [a.case] if a.case else PROTOCOL["cases"]:
+            rows = json.loads(FILE.read_text())["rows"] if FILE.is_file() else []
+            found = {(row["case"], row["seed"]): row for row in rows}
+            if (case, seed) in found:
+                continue
+            first = found.get((case, 0))
+            row = run(case, seed, Network(case, seed, a.latents, a.out, judge), first and first["leads"])
+            print(json.dumps(row), flush=True)
+            write_json(FILE, {"study": "search", "rows": [*rows, row]})
+
+
+if __name__ == "__main__":
+    main()
