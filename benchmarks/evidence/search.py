@@ -7,7 +7,7 @@ compares it with offset 0.3 and one clock on fresh noise. DIR holds networks, sa
 and a killed search continues. Results go to results/search.json. About 15 minutes for each network on one core.
 
 A path of two clocks is a function d of s = (t_texture + t_semantic) / 2, with t_semantic = s + d(s), t_texture =
-s - d(s) and d(0) = d(1) = 0; the clocks do not run backwards if and only if |d'| <= 1. So every schedule is such a d, up
+s - d(s) and d(0) = d(1) = 0; no clock runs backwards if and only if |d'| <= 1. So every schedule is such a d, up
 to its gauge: d = 0 is one clock, d = min(s, delta / 2, 1 - s) is Offset(delta), d = min(s, 1 - s) the cascade.
 """
 
