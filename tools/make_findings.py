@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks" / "evidence"))
 
+import forest  # noqa: E402
 from pair_tables import clock_table, learned_table, pair_table  # noqa: E402
 from tables import interval, paired, ratio, values  # noqa: E402
 
@@ -328,4 +329,5 @@ if __name__ == "__main__":
         sys.exit(fresh != PAGE.read_text())
     PAGE.write_text(fresh)
     draw_offsets()
+    forest.draw(rows_of, PICTURES / "findings-ratios.png")
     print(PAGE)

@@ -4,7 +4,7 @@
 
 Trains networks that work under every schedule, searches the path with the lowest Fréchet distance of their samples, and
 compares it with offset 0.3 and one clock on fresh noise. DIR holds networks, samples and trials; what is there is kept,
-and a killed search continues. Results go to results/search.json. About 15 minutes for each network on one core.
+and a killed search continues. Results go to results/search.json. About 15 minutes for each network on one core. Needs `lwd data fetch efficientnet-lite0`.
 
 A path of two clocks is a function d of s = (t_texture + t_semantic) / 2, with t_semantic = s + d(s), t_texture =
 s - d(s) and d(0) = d(1) = 0; no clock runs backwards if and only if |d'| <= 1. So every schedule is such a d, up
@@ -80,8 +80,8 @@ def search(distance: Callable[[list[float]], float], start: Sequence[float], tri
 class Network:
     """One any-schedule network: it draws samples under a schedule, and the judge scores them."""
 
-    def __init__(self, case: str, seed: int, latents: Path, out: Path, judge: Judge) -> None:
-        self.out, self.judge = out / f"{slug(case)}-seed{seed}", judge
+    def __init__(self, case: str, seed: int, latents: Path, out: Path, judge: Judge, second: Judge) -> None:
+        self.out, self.judge, self.second = out / f"{slug(case)}-seed{seed}", judge, second
         config = load_config(PROTOCOL["preset"], [*PROTOCOL["settings"], *PROTOCOL["cases"][case], f"run.seed={seed}"])
         probe = {"steps": config.run.steps, "burn_in": 0, "points": 5, "samples": 128}
         options = RunOptions(Devices(cpu=True))
@@ -89,7 +89,18 @@ class Network:
         if table is None:
             raise SystemExit("interrupted")
 
-    def __call__(self, curve: Schedule, name: str, samples: dict[str, Any], labelled: bool = False) -> dict[str, Any]:
+    def fresh(self, curve: Schedule, name: str, labelled: bool) -> dict[str, Any]:
+        """Scores of fresh samples, by a second judge as well."""
+        return self(curve, f"fresh-{slug(name)}", PROTOCOL["fresh"], labelled, self.second)
+
+    def __call__(
+        self,
+        curve: Schedule,
+        name: str,
+        samples: dict[str, Any],
+        labelled: bool = False,
+        second: Judge | None = None,
+    ) -> dict[str, Any]:
         """Scores of samples under a schedule; kept in DIR."""
         kept = self.out / "scores" / f"{name}.json"
         if not kept.is_file():
@@ -97,7 +108,10 @@ class Network:
             save_schedule(curve, file)
             settings = SampleSettings(kinds=("npz",), threads=1, batch=100, **samples)
             generate(open_generator(self.out / "probe", settings, None, "fashion", "cpu", str(file)), folder)
-            write_json(kept, self.judge(folder, labelled))
+            scores = self.judge(folder, labelled)
+            if second is not None:
+                scores["second judge"] = second(folder, False)["frechet"]
+            write_json(kept, scores)
             shutil.rmtree(folder)
         return dict(json.loads(kept.read_text()))
 
@@ -118,10 +132,7 @@ def run(case: str, seed: int, network: Network, carried: Sequence[float] | None)
     curves: dict[str, Schedule] = {"best": path(best), "offset 0.3": Offset(0.3), "synchronous": Synchronous()}
     if carried is not None:
         curves["best of seed 0"] = path(carried)
-    fresh = {
-        name: network(curve, f"fresh-{slug(name)}", PROTOCOL["fresh"], case == "labels")
-        for name, curve in curves.items()
-    }
+    fresh = {name: network.fresh(curve, name, case == "labels") for name, curve in curves.items()}
     searched = {
         "best": value,
         "offset 0.3": network(Offset(0.3), "searched-offset", PROTOCOL["search"])["frechet"]["value"],
@@ -136,6 +147,7 @@ def main() -> None:
     parser.add_argument("--case", choices=list(PROTOCOL["cases"]), help="only this setting")
     a = parser.parse_args()
     judge = Judge(PROTOCOL["judge"], PROTOCOL["reference"], "fashion/train")
+    second = Judge(PROTOCOL["second"]["judge"], PROTOCOL["second"]["reference"], "")
     for seed in PROTOCOL["seeds"]:
         for case in [a.case] if a.case else PROTOCOL["cases"]:
             rows = json.loads(FILE.read_text())["rows"] if FILE.is_file() else []
@@ -143,7 +155,7 @@ def main() -> None:
             if (case, seed) in found:
                 continue
             first = found.get((case, 0))
-            row = run(case, seed, Network(case, seed, a.latents, a.out, judge), first and first["leads"])
+            row = run(case, seed, Network(case, seed, a.latents, a.out, judge, second), first and first["leads"])
             print(json.dumps(row), flush=True)
             write_json(FILE, {"study": "search", "rows": [*rows, row]})
 

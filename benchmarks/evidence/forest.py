@@ -1,0 +1,107 @@
+"""One picture of all paired ratios: what a second clock gains, and what a learned curve gains beyond offset 0.3."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from pair_tables import distances
+from tables import ratio, values
+
+from lwd.report.plots import COLOURS, save_figure
+
+Rows = Callable[..., list[dict[str, Any]]]
+Found = Mapping[int, float]
+GOAL = 0.8
+"""Learned over offset 0.3, as the paper reports it."""
+
+
+class Setting:
+    """Distances by seed in one setting: one clock, offset 0.3, and the learned curve (or the best that was found)."""
+
+    def __init__(self, name: str, one: Found, offset: Found, learned: Found) -> None:
+        self.name, self.one, self.offset, self.learned = name, one, offset, learned
+
+    def ratios(self) -> list[tuple[float, float, float] | None]:
+        """Offset over one clock, and learned over offset; None without at least two seeds in both."""
+        pairs = ((self.offset, self.one), (self.learned, self.offset))
+        return [ratio(mine, base) if len(set(mine) & set(base)) > 1 else None for mine, base in pairs]
+
+
+def dedicated(rows: Rows) -> list[Setting]:
+    """Networks that were trained for their schedule."""
+
+    def arms(studies: tuple[str, ...], one: str, offset: str, learned: str, sampler: str = "accurate") -> list[Found]:
+        found = rows(*studies)
+        return [values(found, arm, sampler, "frechet") for arm in (one, offset, learned)]
+
+    short, ablation = ("fashion-short",), ("fashion-short", "fashion-ablation")
+    bell = "logit-normal"
+    found = [
+        Setting("the paper's objective", *arms(short, "synchronous", "offset 0.3", "learned")),
+        Setting("the same, no labels", *arms(("fashion-free",), "synchronous", "offset 0.3", "learned")),
+        Setting(
+            "logit-normal times",
+            *arms(ablation, f"synchronous, {bell}", f"offset 0.3, rates, {bell}", f"learned, rates, {bell}"),
+        ),
+        Setting(
+            "no correction",
+            *arms(ablation, "synchronous", "offset 0.3, none, uniform", "learned, none, uniform"),
+        ),
+        Setting(
+            "no correction, logit-normal",
+            *arms(ablation, f"synchronous, {bell}", f"offset 0.3, none, {bell}", f"learned, none, {bell}"),
+        ),
+    ]
+    for width in (48, 96):
+        names = (f"{arm}, width {width}" for arm in ("synchronous", "offset 0.3", "learned"))
+        found.append(
+            Setting(
+                f"no correction, width {width}, 2,400 steps", *arms(("fashion-length",), *names, sampler="2400 steps")
+            )
+        )
+    return found
+
+
+def shared(rows: Rows) -> list[Setting]:
+    """One network for every schedule; learned: the weakest stable curve on its own surfaces."""
+    found = []
+    for study in ("pairs", "pairs-more"):
+        runs, learned = rows(study), rows(f"{study}-learned")
+        for pair in dict.fromkeys(row["pair"] for row in runs):
+            parts = [distances(runs, pair, name) for name in ("synchronous", "offset 0.3")]
+            found.append(Setting(pair, *parts, distances(learned, pair, "weakest")))
+    return found
+
+
+def draw(rows: Rows, path: Path) -> None:
+    """Two columns of intervals, one row for each setting."""
+    parts = {"trained for the schedule": dedicated(rows), "one network for every schedule": shared(rows)}
+    settings = [one for part in parts.values() for one in part]
+    figure = Figure(figsize=(9.2, 0.9 + 0.27 * len(settings)), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True)
+    places = [-float(k) for k in range(len(settings))]
+    for axes, column, title in ((left, 0, "offset 0.3 / one clock"), (right, 1, "learned / offset 0.3")):
+        for setting, place in zip(settings, places, strict=True):
+            _interval(axes, setting.ratios()[column], place, setting in parts["trained for the schedule"])
+        axes.axvline(1, color="#888", linewidth=1)
+        axes.axhline(0.5 - len(parts["trained for the schedule"]), color="#ccc", linewidth=1)
+        axes.set(title=title, xlabel="ratio of Fréchet distances (95%)", xlim=(0.68, 1.3))
+        axes.spines[["top", "right", "left"]].set_visible(False)
+        axes.tick_params(left=False)
+    right.axvline(GOAL, color="#888", linewidth=1, linestyle=":")
+    left.set_yticks(places, [one.name for one in settings], fontsize=8)
+    for (label, part), colour in zip(parts.items(), COLOURS, strict=False):
+        left.plot([], [], "o", color=colour, label=f"{label} ({len(part)})")
+    left.legend(frameon=False, fontsize=8, loc="upper right")
+    save_figure(figure, path, dpi=110)
+
+
+def _interval(axes: Axes, found: tuple[float, float, float] | None, place: float, trained: bool) -> None:
+    if found is None:
+        return
+    middle, low, high = found
+    colour = COLOURS[0] if trained else COLOURS[1]
+    axes.plot([low, high], [place, place], color=colour, linewidth=1.6)
+    axes.plot([middle], [place], "o", color=colour, markersize=5)
