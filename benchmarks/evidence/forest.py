@@ -1,6 +1,6 @@
 """One picture of all paired ratios: what a second clock gains, and what a learned curve gains beyond offset 0.3."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,8 @@ GOAL = 0.8
 class Setting:
     """Distances by seed in one setting: one clock, offset 0.3, and the learned curve (or the best that was found)."""
 
-    def __init__(self, name: str, one: Found, offset: Found, learned: Found) -> None:
-        self.name, self.one, self.offset, self.learned = name, one, offset, learned
+    def __init__(self, name: str, found: Sequence[Found]) -> None:
+        self.name, (self.one, self.offset, self.learned) = name, found
 
     def ratios(self) -> list[tuple[float, float, float] | None]:
         """Offset over one clock, and learned over offset; None without at least two seeds in both."""
@@ -39,26 +39,27 @@ def dedicated(rows: Rows) -> list[Setting]:
     short, ablation = ("fashion-short",), ("fashion-short", "fashion-ablation")
     bell = "logit-normal"
     found = [
-        Setting("the paper's objective", *arms(short, "synchronous", "offset 0.3", "learned")),
-        Setting("the same, no labels", *arms(("fashion-free",), "synchronous", "offset 0.3", "learned")),
+        Setting("the paper's objective", arms(short, "synchronous", "offset 0.3", "learned")),
+        Setting("the same, no labels", arms(("fashion-free",), "synchronous", "offset 0.3", "learned")),
         Setting(
             "logit-normal times",
-            *arms(ablation, f"synchronous, {bell}", f"offset 0.3, rates, {bell}", f"learned, rates, {bell}"),
+            arms(ablation, f"synchronous, {bell}", f"offset 0.3, rates, {bell}", f"learned, rates, {bell}"),
         ),
         Setting(
             "no correction",
-            *arms(ablation, "synchronous", "offset 0.3, none, uniform", "learned, none, uniform"),
+            arms(ablation, "synchronous", "offset 0.3, none, uniform", "learned, none, uniform"),
         ),
         Setting(
             "no correction, logit-normal",
-            *arms(ablation, f"synchronous, {bell}", f"offset 0.3, none, {bell}", f"learned, none, {bell}"),
+            arms(ablation, f"synchronous, {bell}", f"offset 0.3, none, {bell}", f"learned, none, {bell}"),
         ),
     ]
     for width in (48, 96):
-        names = (f"{arm}, width {width}" for arm in ("synchronous", "offset 0.3", "learned"))
+        one, offset, learned = (f"{arm}, width {width}" for arm in ("synchronous", "offset 0.3", "learned"))
         found.append(
             Setting(
-                f"no correction, width {width}, 2,400 steps", *arms(("fashion-length",), *names, sampler="2400 steps")
+                f"no correction, width {width}, 2,400 steps",
+                arms(("fashion-length",), one, offset, learned, "2400 steps"),
             )
         )
     return found
@@ -71,7 +72,7 @@ def shared(rows: Rows) -> list[Setting]:
         runs, learned = rows(study), rows(f"{study}-learned")
         for pair in dict.fromkeys(row["pair"] for row in runs):
             parts = [distances(runs, pair, name) for name in ("synchronous", "offset 0.3")]
-            found.append(Setting(pair, *parts, distances(learned, pair, "weakest")))
+            found.append(Setting(pair, [*parts, distances(learned, pair, "weakest")]))
     return found
 
 

@@ -4,7 +4,8 @@
 
 Trains networks that work under every schedule, searches the path with the lowest Fréchet distance of their samples, and
 compares it with offset 0.3 and one clock on fresh noise. DIR holds networks, samples and trials; what is there is kept,
-and a killed search continues. Results go to results/search.json. About 15 minutes for each network on one core. Needs `lwd data fetch efficientnet-lite0`.
+and a killed search continues. Results go to results/search.json. Needs `lwd data fetch efficientnet-lite0`; about 20
+minutes for each network on one core.
 
 A path of two clocks is a function d of s = (t_texture + t_semantic) / 2, with t_semantic = s + d(s), t_texture =
 s - d(s) and d(0) = d(1) = 0; no clock runs backwards if and only if |d'| <= 1. So every schedule is such a d, up
