@@ -6,10 +6,6 @@ Trains networks that work under every schedule, searches the path with the lowes
 compares it with offset 0.3 and one clock on fresh noise. DIR holds networks, samples and trials; what is there is kept,
 and a killed search continues. Results go to results/search.json. Needs `lwd data fetch efficientnet-lite0`; about 20
 minutes for each network on one core.
-
-A path of two clocks is a function d of s = (t_texture + t_semantic) / 2, with t_semantic = s + d(s), t_texture =
-s - d(s) and d(0) = d(1) = 0; no clock runs backwards if and only if |d'| <= 1. So every schedule is such a d, up
-to its gauge: d = 0 is one clock, d = min(s, delta / 2, 1 - s) is Offset(delta), d = min(s, 1 - s) the cascade.
 """
 
 import argparse
@@ -19,8 +15,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import yaml
+from paths import leads_of_offset, path, repaired
 from scipy.optimize import minimize
 from study import RESULTS, Judge, slug
 
@@ -30,7 +26,7 @@ from lwd.sampling.generator import open_generator
 from lwd.sampling.samples import generate
 from lwd.sampling.settings import SampleSettings
 from lwd.schedule.base import Schedule
-from lwd.schedule.fixed import Offset, PiecewiseLinear, Synchronous
+from lwd.schedule.fixed import Offset, Synchronous
 from lwd.schedule.io import save_schedule
 from lwd.training.config import load_config, with_changes
 from lwd.training.devices import Devices
@@ -38,28 +34,6 @@ from lwd.training.task import RunOptions
 
 PROTOCOL = yaml.safe_load((Path(__file__).parent / "search.yaml").read_text())
 FILE = RESULTS / "search.json"
-
-
-def repaired(leads: Sequence[float]) -> list[float]:
-    """Leads d at the inner knots, moved as little as is needed from left to right so that no clock runs backwards."""
-    pieces, before, found = len(leads) + 1, 0.0, []
-    for k, lead in enumerate(leads, 1):
-        most = min(k, pieces - k) / pieces
-        before = float(np.clip(np.clip(lead, -most, most), before - 1 / pieces, before + 1 / pieces))
-        found.append(before)
-    return found
-
-
-def path(leads: Sequence[float]) -> PiecewiseLinear:
-    """The schedule of leads at evenly spaced inner knots of s."""
-    d = [0.0, *repaired(leads), 0.0]
-    s = [k / (len(d) - 1) for k in range(len(d))]
-    rows = [[min(max(a + sign * b, 0.0), 1.0) for a, b in zip(s, d, strict=True)] for sign in (-1, 1)]
-    return PiecewiseLinear(s, [list(np.maximum.accumulate(row)) for row in rows])
-
-
-def leads_of_offset(delta: float, pieces: int) -> list[float]:
-    return [min(k / pieces, delta / 2, 1 - k / pieces) for k in range(1, pieces)]
 
 
 def search(distance: Callable[[list[float]], float], start: Sequence[float], trials: int) -> tuple[list[float], float]:

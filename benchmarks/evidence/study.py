@@ -14,12 +14,14 @@ import hashlib
 import json
 import shutil
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import yaml
+from paths import path as path_of
 from retime import retimed
 from tables import table
 
@@ -37,6 +39,7 @@ from lwd.sampling.formats import SamplesFile
 from lwd.sampling.generator import Generator, open_generator
 from lwd.sampling.samples import MANIFEST, generate
 from lwd.sampling.settings import SampleSettings
+from lwd.schedule.base import Schedule
 from lwd.schedule.io import parse_schedule, save_schedule
 from lwd.schedule.learned import Polynomial
 from lwd.training.config import Config, load_config
@@ -86,7 +89,7 @@ class Study:
         return config.changed(groups=groups, schedule=self.schedule(arm, groups))
 
     def schedule(self, arm: str, groups: tuple[str, ...]) -> str:
-        """The schedule of an arm as a file: a word, shares of tau, tau^2, ..., or a file relative to `out`."""
+        """The schedule of an arm as a file: a word, shares of tau, tau^2, ..., leads (paths.py), or a file in `out`."""
         about = self.protocol["arms"][arm]
         text = about.get("schedule", "")
         if text and (self.out / text).is_file():
@@ -94,9 +97,7 @@ class Study:
         groups = groups or LatentReader(self.latents).layout.names
         path = self.out / "schedules" / f"{slug(arm)}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
-        shares = about.get("shares")
-        curve = Polynomial.from_shares(shares, groups) if shares else parse_schedule(text, groups, about.get("lead"))
-        save_schedule(curve, path)
+        save_schedule(curve := curve_of(about, groups), path)
         if "tempo" not in about:
             return str(path)
         (power,) = about["tempo"].items()
@@ -116,6 +117,13 @@ class Study:
         about |= {"latents": LatentReader(self.latents).fingerprint}
         about |= {"versions": {"lwd": __version__, "torch": torch.__version__}, "rows": rows}
         write_json(self.results, about)
+
+
+def curve_of(about: Mapping[str, Any], groups: tuple[str, ...]) -> Schedule:
+    """The schedule that an arm describes."""
+    if "shares" in about:
+        return Polynomial.from_shares(about["shares"], groups)
+    return path_of(about["leads"]) if "leads" in about else parse_schedule(about["schedule"], groups, about.get("lead"))
 
 
 def slug(arm: str) -> str:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import lwd
 from evidence import script
 
-search = script("search")
+search, paths = script("search"), script("paths")
 PIECES = 8
 
 
@@ -23,37 +23,37 @@ def leads_of(schedule: lwd.Schedule, s: torch.Tensor) -> torch.Tensor:
     ("leads", "schedule"),
     [
         ([0.0] * 7, lwd.Synchronous()),
-        (search.leads_of_offset(0.25, PIECES), lwd.Offset(0.25)),
-        (search.leads_of_offset(0.5, PIECES), lwd.Offset(0.5)),
+        (paths.leads_of_offset(0.25, PIECES), lwd.Offset(0.25)),
+        (paths.leads_of_offset(0.5, PIECES), lwd.Offset(0.5)),
         ([min(k, PIECES - k) / PIECES for k in range(1, PIECES)], lwd.Cascade()),
     ],
 )
 def test_known_schedules_are_paths(leads, schedule):
     """Oracle: the library's schedules. Offsets of 0.25 and 0.5 have their kinks at knots."""
     s = torch.linspace(0.01, 0.99, 99, dtype=torch.float64)
-    assert torch.allclose(leads_of(search.path(leads), s), leads_of(schedule, s), atol=2e-4)
+    assert torch.allclose(leads_of(paths.path(leads), s), leads_of(schedule, s), atol=2e-4)
 
 
 @given(st.lists(st.floats(-2, 2), min_size=7, max_size=7))
 def test_any_leads_give_a_schedule(leads):
     """Oracle: the definition. Admissible leads are not moved."""
-    times = search.path(leads).times(torch.linspace(0, 1, 101, dtype=torch.float64))
+    times = paths.path(leads).times(torch.linspace(0, 1, 101, dtype=torch.float64))
     assert torch.equal(times[[0, -1]], torch.tensor([[0, 0], [1, 1]], dtype=torch.float64))
     assert bool((times.diff(dim=0) >= 0).all())
-    once = search.repaired(leads)
-    assert search.repaired(once) == pytest.approx(once, abs=1e-12)
+    once = paths.repaired(leads)
+    assert paths.repaired(once) == pytest.approx(once, abs=1e-12)
 
 
 def test_the_search_finds_a_known_optimum_in_the_trials_of_the_protocol():
     """Oracle: a quadratic with its minimum at a bent path, started at offset 0.3; it costs at most 60 evaluations."""
-    best = search.repaired([0.05, 0.15, 0.25, 0.3, 0.22, 0.14, 0.04])
+    best = paths.repaired([0.05, 0.15, 0.25, 0.3, 0.22, 0.14, 0.04])
     calls = []
 
     def distance(leads):
         calls.append(leads)
         return 10 + 30 * sum((k + 1) * (a - b) ** 2 for k, (a, b) in enumerate(zip(leads, best, strict=True)))
 
-    start = search.leads_of_offset(0.3, PIECES)
+    start = paths.leads_of_offset(0.3, PIECES)
     trials = search.PROTOCOL["trials"]
     found, value = search.search(distance, start, trials)
     assert len(calls) <= trials
