@@ -122,7 +122,7 @@ def main() -> None:
     parser.add_argument("--case", choices=list(PROTOCOL["cases"]), help="only this setting")
     a = parser.parse_args()
     judge = Judge(PROTOCOL["judge"], PROTOCOL["reference"], "fashion/train")
-    second = Judge(PROTOCOL["second"]["judge"], PROTOCOL["second"]["reference"], "")
+    second = Judge(PROTOCOL["second"]["judge"], PROTOCOL["second"]["reference"], "", only_frechet=True)
     for seed in PROTOCOL["seeds"]:
         for case in [a.case] if a.case else PROTOCOL["cases"]:
             rows = json.loads(FILE.read_text())["rows"] if FILE.is_file() else []
