@@ -12,6 +12,7 @@ import argparse
 import json
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -52,17 +53,25 @@ def search(distance: Callable[[list[float]], float], start: Sequence[float], tri
     return list(best), seen[best]
 
 
+def network_of(protocol: dict[str, Any], case: str, seed: int, latents: Path, out: Path) -> Path:
+    """One network at independent times, in a folder that searches and other studies share."""
+    folder = out / f"{slug(case)}-seed{seed}"
+    config = load_config(protocol["preset"], [*protocol["settings"], *protocol["cases"][case], f"run.seed={seed}"])
+    probe = {"steps": config.run.steps, "burn_in": 0, "points": 5, "samples": 128}
+    options = RunOptions(Devices(cpu=True))
+    _, table = surface_probe(with_changes(config, probe=probe), latents, folder / "probe", options)
+    if table is None:
+        raise SystemExit("interrupted")
+    return folder
+
+
+@dataclass(frozen=True)
 class Network:
     """One any-schedule network: it draws samples under a schedule, and the judge scores them."""
 
-    def __init__(self, case: str, seed: int, latents: Path, out: Path, judge: Judge, second: Judge) -> None:
-        self.out, self.judge, self.second = out / f"{slug(case)}-seed{seed}", judge, second
-        config = load_config(PROTOCOL["preset"], [*PROTOCOL["settings"], *PROTOCOL["cases"][case], f"run.seed={seed}"])
-        probe = {"steps": config.run.steps, "burn_in": 0, "points": 5, "samples": 128}
-        options = RunOptions(Devices(cpu=True))
-        _, table = surface_probe(with_changes(config, probe=probe), latents, self.out / "probe", options)
-        if table is None:
-            raise SystemExit("interrupted")
+    out: Path
+    judge: Judge
+    second: Judge | None = None
 
     def fresh(self, curve: Schedule, name: str, labelled: bool) -> dict[str, Any]:
         """Scores of fresh samples, by a second judge as well."""
@@ -130,7 +139,8 @@ def main() -> None:
             if (case, seed) in found:
                 continue
             first = found.get((case, 0))
-            row = run(case, seed, Network(case, seed, a.latents, a.out, judge, second), first and first["leads"])
+            network = Network(network_of(PROTOCOL, case, seed, a.latents, a.out), judge, second)
+            row = run(case, seed, network, first and first["leads"])
             print(json.dumps(row), flush=True)
             write_json(FILE, {"study": "search", "rows": [*rows, row]})
 

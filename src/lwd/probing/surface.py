@@ -82,6 +82,7 @@ def surface_probe(
     about |= {"steps": p.steps, "seed": config.run.seed, "weights": objective.weights}
     about |= {"reduction": o.reduction, "points": p.points, "samples": p.samples}
     about |= {"held_out": held.fingerprint} if held is not data else {}
+    about |= {"times": p.times, "times_mean": p.times_mean} if p.times != "uniform" else {}
     if devices.main:
         about |= {"network": model_digest(locate(out)), "epochs": round(p.steps * config.run.batch / len(data), 2)}
     devices.wait()

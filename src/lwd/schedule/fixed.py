@@ -108,10 +108,15 @@ class Offset(Knotted):
 
 @dataclass(frozen=True)
 class Cascade(Knotted):
-    """One group after another, in `order` (by default the lead, then the others from last to first)."""
+    """One group after another, in `order` (by default the lead, then the others from last to first).
+
+    Each runs to `handover` and waits there for the others; at the end all run to 1 together. Below 1 the later groups
+    are drawn beside slightly noisy ones, as with noise-augmented conditions.
+    """
 
     groups: tuple[str, ...] = PAPER_GROUPS
     order: tuple[str, ...] = ()
+    handover: float = 1.0
     kind = "cascade"
 
     def __post_init__(self) -> None:
@@ -121,18 +126,22 @@ class Cascade(Knotted):
         object.__setattr__(self, "order", order)
         if set(order) != set(self.groups):
             raise InputError(f"Cascade's order must name each of {', '.join(self.groups)} once, got {', '.join(order)}")
+        object.__setattr__(self, "handover", _number(self.handover, "handover"))
+        if not (SPACING < self.handover < 1 - SPACING or self.handover == 1):
+            raise InputError(f"Cascade needs 0 < handover <= 1, got {self.handover}; for one clock use Synchronous()")
 
     @property
     def lead(self) -> str:
         return self.order[0]
 
     def knots(self) -> Knots:
-        n = len(self.groups)
+        n, h, end = len(self.groups), self.handover, () if self.handover == 1 else (1.0,)
         ranks = (self.order.index(name) for name in self.groups)
-        return tuple(k / n for k in range(n + 1)), tuple(tuple(float(k > rank) for k in range(n + 1)) for rank in ranks)
+        tau = (*(k * h / (n * h + 1 - h) for k in range(n + 1)), *end)
+        return tau, tuple((*(h * (k > rank) for k in range(n + 1)), *end) for rank in ranks)
 
     def settings(self) -> dict[str, Any]:
-        return {"order": list(self.order)}
+        return {"order": list(self.order)} | ({} if self.handover == 1 else {"handover": self.handover})
 
 
 @dataclass(frozen=True, init=False, repr=False)

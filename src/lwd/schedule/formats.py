@@ -55,9 +55,11 @@ class CascadeFile(ScheduleFile):
     kind: Literal["cascade"] = "cascade"
     order: list[str]
     """The groups in the order they run."""
+    handover: float = 1.0
+    """The time at which each waits for the others."""
 
     def build(self) -> Schedule:
-        return Cascade(tuple(self.groups), tuple(self.order))
+        return Cascade(tuple(self.groups), tuple(self.order), self.handover)
 
 
 class PiecewiseLinearFile(ScheduleFile):

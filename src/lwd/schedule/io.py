@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from lwd.errors import InputError, nearest
@@ -46,7 +45,7 @@ def read_provenance(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def parse_schedule(text: str, groups: Sequence[str] | None = None, lead: str | None = None) -> Schedule:
-    """Build a schedule from a word (`offset:0.3`, `synchronous`, `cascade`, `polynomial`, `polynomial:6`) or a file.
+    """Build a schedule from a word (`offset:0.3`, `synchronous`, `cascade`, `cascade:0.9`, `polynomial:6`) or a file.
 
     groups and lead apply to words; a file has its own, and is rejected if its groups differ.
     """
@@ -56,7 +55,7 @@ def parse_schedule(text: str, groups: Sequence[str] | None = None, lead: str | N
         return WORDS[word](argument, names, lead)
     if not os.path.exists(text):
         raise InputError(
-            f"{text!r} is neither a file nor a schedule word; write offset:0.3, synchronous, cascade, "
+            f"{text!r} is neither a file nor a schedule word; write offset:0.3, synchronous, cascade, cascade:0.9, "
             "polynomial or the path of a schedule file"
         )
     schedule = load_schedule(text)
@@ -68,12 +67,20 @@ def parse_schedule(text: str, groups: Sequence[str] | None = None, lead: str | N
     return schedule
 
 
-def _word_offset(argument: str, groups: tuple[str, ...], lead: str | None) -> Schedule:
+def _word_value(word: str, argument: str, example: str) -> float:
     try:
-        delta = float(argument)
+        return float(argument)
     except ValueError:
-        raise InputError(f"offset needs a number, for example offset:0.3, got offset:{argument}") from None
-    return Offset(delta, groups, lead or "")
+        raise InputError(f"{word} needs a number, for example {word}:{example}, got {word}:{argument}") from None
+
+
+def _word_offset(argument: str, groups: tuple[str, ...], lead: str | None) -> Schedule:
+    return Offset(_word_value("offset", argument, "0.3"), groups, lead or "")
+
+
+def _word_cascade(argument: str, groups: tuple[str, ...], lead: str | None) -> Schedule:
+    order = (lead, *(name for name in reversed(groups) if name != lead)) if lead else ()
+    return Cascade(groups, order, _word_value("cascade", argument or "1", "0.9"))
 
 
 def _word_polynomial(argument: str, groups: tuple[str, ...], lead: str | None) -> Schedule:
@@ -82,19 +89,17 @@ def _word_polynomial(argument: str, groups: tuple[str, ...], lead: str | None) -
     return Polynomial(groups=groups, lead=lead, degree=int(argument) if argument else None)
 
 
-def _word_plain(word: str, argument: str, groups: tuple[str, ...], lead: str | None) -> Schedule:
+def _word_synchronous(argument: str, groups: tuple[str, ...], lead: str | None) -> Schedule:
     if argument:
-        raise InputError(f"{word} takes no value, got {word}:{argument}")
-    if word == "cascade":
-        return Cascade(groups, (lead, *(name for name in reversed(groups) if name != lead)) if lead else ())
+        raise InputError(f"synchronous takes no value, got synchronous:{argument}")
     if lead is not None:
         raise InputError("synchronous has no lead group; leave the lead out")
     return Synchronous(groups)
 
 
 WORDS: dict[str, Callable[[str, tuple[str, ...], str | None], Schedule]] = {
-    "synchronous": partial(_word_plain, "synchronous"),
+    "synchronous": _word_synchronous,
     "offset": _word_offset,
-    "cascade": partial(_word_plain, "cascade"),
+    "cascade": _word_cascade,
     "polynomial": _word_polynomial,
 }

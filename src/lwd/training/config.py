@@ -184,6 +184,10 @@ class ProbeSettings(Record):
     """Where rho starts: 0 = the identity, towards 1 = the collapsed curve."""
     starts: tuple[Share, ...] = ()
     """Several starts: a joint probe from each, of which the one with the lowest objective is kept."""
+    times: Literal["uniform", "logit-normal"] = "uniform"
+    """Surface probe: distribution of the independent local times."""
+    times_mean: Number = 0.0
+    """Surface probe: mean of their logit (logit-normal only); below 0 there is more noise."""
     points: Count = 11
     """Surface probe: grid points along each clock."""
     samples: Count = 384

@@ -19,7 +19,7 @@ class Draws:
     noise: Tensor
     dropped: Tensor
     local: Tensor
-    """Independent local times (b, n), stratified over [0, 1] for each group; empty unless requested."""
+    """Independent local times (b, n), stratified for each group; empty unless requested."""
 
     def clocks(self, schedule: Schedule | None) -> tuple[Tensor, Tensor]:
         """Local times and rates (b, n) of the schedule, or independent times (with rates 1) without one."""
@@ -41,21 +41,26 @@ def draw(
 
     Every process draws the full batch and keeps its rows: this takes a few milliseconds at ImageNet size, and results
     do not depend on the number of processes. Other kinds of devices have other generators, and so other draws.
-    tau: uniform or logit-normal, the latter also with the mean of its logit. groups: number of independent local times
-    to draw as well.
+    tau: distribution of the times: uniform, or logit-normal, the latter also with the mean of its logit. groups: number
+    of independent local times to draw as well.
     """
     batch = shape[0]
     generator = torch.Generator(device).manual_seed(mix(*key))
     options: Any = {"generator": generator, "device": device}
-    clock = torch.rand(batch, dtype=torch.float64, **options)
-    kind, mean = (tau, 0.0) if isinstance(tau, str) else tau
-    if kind == "logit-normal":
-        clock = torch.sigmoid(mean + torch.special.ndtri(clock.clamp(1e-12, 1 - 1e-12)))
+    clock = _distributed(torch.rand(batch, dtype=torch.float64, **options), tau)
     coin = torch.rand(batch, **options)
     noise = torch.randn(*shape, **options)
     strata = [torch.randperm(batch, **options) for _ in range(groups)]
     local = torch.empty(batch, 0, dtype=torch.float64, device=device)
     if strata:
         inside = torch.rand(batch, groups, dtype=torch.float64, **options)
-        local = (torch.stack(strata, 1) + inside) / batch
+        local = _distributed((torch.stack(strata, 1) + inside) / batch, tau)
     return Draws(clock[part], noise[part], coin[part] < label_drop, local[part])
+
+
+def _distributed(uniform: Tensor, how: str | tuple[str, float]) -> Tensor:
+    """Map uniform numbers to times of the distribution."""
+    kind, mean = (how, 0.0) if isinstance(how, str) else how
+    if kind == "uniform":
+        return uniform
+    return torch.sigmoid(mean + torch.special.ndtri(uniform.clamp(1e-12, 1 - 1e-12)))

@@ -194,11 +194,13 @@ class Trainer:
         return self.objective(velocity, target, rates, projected, features)
 
     def _draws(self, part: int, share: int) -> Draws:
-        run, first = self.config.run, (part * self.devices.world + self.devices.rank) * share
+        run, probe, first = self.config.run, self.config.probe, (part * self.devices.world + self.devices.rank) * share
         shape = (run.batch, self.data.layout.channels, *self.data.size)
         key, rows = (run.seed, self.rollbacks, self.step), slice(first, first + share)
-        groups = 0 if self.schedule is not None else len(self.data.layout)
-        return draw(key, shape, rows, (run.tau, run.tau_mean), run.label_drop, self.devices.device, groups)
+        if self.schedule is not None:
+            return draw(key, shape, rows, (run.tau, run.tau_mean), run.label_drop, self.devices.device)
+        times, groups = (probe.times, probe.times_mean), len(self.data.layout)
+        return draw(key, shape, rows, times, run.label_drop, self.devices.device, groups)
 
     def _fetch(self) -> list[Batch]:
         """Return the batches of this step, on the device; on a GPU those of the next steps are read meanwhile."""
