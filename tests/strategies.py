@@ -50,7 +50,11 @@ def schedules(draw: st.DrawFn, groups: int | None = None, limit: float = 30.0) -
         st.one_of(
             st.just(lwd.Synchronous(names)),
             st.builds(lambda d, lead: lwd.Offset(d, names, lead), st.floats(0.01, 0.99), st.sampled_from(names)),
-            st.builds(lambda order: lwd.Cascade(names, tuple(order)), st.permutations(names)),
+            st.builds(
+                lambda order, handover: lwd.Cascade(names, tuple(order), handover),
+                st.permutations(names),
+                st.one_of(st.just(1.0), st.floats(0.01, 0.99)),
+            ),
             knots(count),
             polynomials(count, limit),
             bernsteins(count, limit),

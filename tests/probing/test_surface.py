@@ -41,6 +41,34 @@ def test_local_times_are_independent_and_even():
     assert (rates == 1).all()
 
 
+def test_local_times_can_be_logit_normal():
+    """Oracle: the distribution's quartiles, for each group; the strata are those of the uniform times."""
+    even = draw((0, 0, 5), (4096, 1), slice(None), groups=2).local
+    bell = draw((0, 0, 5), (4096, 1), slice(None), ("logit-normal", -0.5), groups=2).local
+    assert torch.equal(bell.argsort(0), even.argsort(0))
+    for share in (0.25, 0.5, 0.75):
+        expected = torch.sigmoid(-0.5 + torch.special.ndtri(torch.tensor(share, dtype=torch.float64)))
+        assert torch.allclose(bell.quantile(share, dim=0), expected, atol=2e-3)
+
+
+def test_a_probe_trains_at_the_times_of_its_setting(tmp_path):
+    """Oracle: what its network is asked for: with a mean of -3 most times are noisy; run.tau has no part in it."""
+    asked = []
+
+    class Watched(MatrixNet):
+        def forward(self, z, times, labels):
+            asked.append(times.detach().clone())
+            return super().forward(z, times, labels)
+
+    data = memory(gaussian(), 512)
+    config = settings(run={"batch": 64, "tau": "logit-normal"}, probe={"steps": 4, "burn_in": 0, "points": 5})
+    config = with_changes(config, probe={"times": "logit-normal", "times_mean": -3.0, "samples": 64})
+    lwd.surface_probe(config, data, tmp_path, cpu(network=Watched(data.layout.channels)))
+    trained = torch.cat(asked[:4])
+    assert float(trained.median()) < 0.1
+    assert float(trained.mean()) < 0.15
+
+
 def test_the_first_step_follows_the_closed_form(tmp_path):
     """Oracle: loss and gradient of a scaled exact velocity, averaged over all pairs of local times by quadrature."""
     exact, network = gaussian(0.6), ScaledExact(gaussian(0.6), 0.8)

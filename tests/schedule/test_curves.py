@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 import lwd
+from lwd.surfaces.lambda_path import largest_distance
 from messages import says
 from strategies import knots, polynomials, rhos, schedules
 
@@ -115,11 +116,26 @@ def test_fixed_families_by_hand():
     assert_close(cascade.rates(tau)[2], torch.tensor([3.0, 0, 0]).double())  # right-continuous at the breakpoint
     assert_close(cascade.rates(1.0), torch.tensor([0.0, 0, 3]).double())
     assert lwd.Cascade().order == ("semantic", "texture")
+    waiting = lwd.Cascade(names, ("b", "a", "c"), handover=0.5)  # three moves of a half, then the last half together
+    quarters = torch.tensor([0.0, 0.25, 0.5, 0.75, 0.875, 1.0], dtype=torch.float64)
+    expected = [[0, 0, 0], [0, 0.5, 0], [0.5, 0.5, 0], [0.5, 0.5, 0.5], [0.75, 0.75, 0.75], [1, 1, 1]]
+    assert_close(waiting.times(quarters), torch.tensor(expected).double())
+    assert waiting.breakpoints == (0.25, 0.5, 0.75)
     assert_close(lwd.Synchronous(names).times(tau), tau[:, None].expand(-1, 3))
     assert lwd.Synchronous(names).breakpoints == ()
     bent = lwd.PiecewiseLinear((0, 0.25, 0.5, 1), {"a": (0, 0.1, 0.2, 1), "b": (0, 0.5, 1, 1)})
     assert bent.breakpoints == (0.5,)  # at 0.25 nothing bends
     assert_close(bent.times(0.75), torch.tensor([0.6, 1.0]).double())
+
+
+@pytest.mark.parametrize("names", [("texture", "semantic"), ("a", "b", "c")])
+def test_a_handover_goes_from_one_clock_to_the_cascade(names):
+    """Oracle: the two schedules at its ends; the path does not jump on the way."""
+    one, cascade = lwd.Synchronous(names), lwd.Cascade(names)
+    assert largest_distance(lwd.Cascade(names, handover=1e-4), one) < 1e-3
+    assert largest_distance(lwd.Cascade(names, handover=1 - 1e-4), cascade) < 1e-3
+    assert lwd.Cascade(names, handover=1) == cascade
+    assert cascade.to_dict().keys() == {"format", "version", "kind", "groups", "order"}  # as earlier versions wrote it
 
 
 @given(schedules(limit=8.0), st.data())
@@ -203,6 +219,9 @@ def test_freezing_and_averaging_rho_is_algorithm_1():
         (lambda: lwd.Offset(float("nan")), ("delta", "nan")),
         (lambda: lwd.Offset(0.3, lead="semantics"), ("semantics", "texture", "semantic")),
         (lambda: lwd.Cascade(order=("texture",)), ("order", "texture", "semantic")),
+        (lambda: lwd.Cascade(handover=0), ("handover", "0.0", "Synchronous()")),
+        (lambda: lwd.Cascade(handover=1.2), ("handover", "1.2")),
+        (lambda: lwd.Cascade(handover=float("nan")), ("handover", "nan")),
         (lambda: lwd.Polynomial([[0.0, float("inf")]]), ("rho", "inf")),
         (lambda: lwd.Polynomial([[0.0], [0.0]]), ("rho", "(2, 1)")),
         (lambda: lwd.Polynomial({"depth": [0.0]}), ("rho", "texture", "depth")),

@@ -141,12 +141,16 @@ def test_words_of_the_command_line(tmp_path):
     assert lwd.parse_schedule("offset:0.3", names, "depth") == lwd.Offset(0.3, names, "depth")
     assert lwd.parse_schedule("synchronous", names) == lwd.Synchronous(names)
     assert lwd.parse_schedule("cascade") == lwd.Cascade()
+    assert lwd.parse_schedule("cascade:0.9", names, "depth") == lwd.Cascade(
+        names, ("depth", "semantic", "texture"), handover=0.9
+    )
     assert lwd.parse_schedule("polynomial:2", names) == lwd.Polynomial(groups=names, degree=2)
     path = tmp_path / "mine.json"
     lwd.save_schedule(POLYNOMIAL, path)
     assert lwd.parse_schedule(str(path)) == POLYNOMIAL
     for text, facts in [
         ("offset", "offset:0.3"), ("offset:x", "offset:x"), ("synchronous:1", "synchronous:1"),
+        ("cascade:x", "cascade:x"), ("cascade:0", ("handover", "0.0")),
         ("polynomial:x", ("polynomial:x", "degree")),
         ("nothing.json", ("nothing.json", "offset:0.3", "synchronous", "cascade", "polynomial")),
     ]:  # fmt: skip

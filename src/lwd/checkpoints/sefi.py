@@ -156,7 +156,7 @@ def offset_of(schedule: Schedule) -> float | None:
     """The offset of such a schedule; None for all others."""
     if isinstance(schedule, Synchronous):
         return 0.0
-    if isinstance(schedule, Cascade) and len(schedule.groups) == 2:
+    if isinstance(schedule, Cascade) and len(schedule.groups) == 2 and schedule.handover == 1:
         return 1.0
     return schedule.delta if isinstance(schedule, Offset) and len(schedule.groups) == 2 else None
 

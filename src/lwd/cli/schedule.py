@@ -6,7 +6,7 @@ from typing import Any
 from lwd.cli import surfaces
 from lwd.errors import InputError
 
-SPEC_HELP = "a schedule.json, or offset:0.3, synchronous, cascade, polynomial, polynomial:DEGREE"
+SPEC_HELP = "a schedule.json, or offset:0.3, synchronous, cascade, cascade:0.9, polynomial:DEGREE"
 
 
 def add_parser(commands: Any) -> None:
