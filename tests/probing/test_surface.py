@@ -15,7 +15,7 @@ from lwd.surfaces.curvature import predicted_error
 from lwd.surfaces.files import load_surfaces
 from lwd.surfaces.table import GridSurfaces, tabulate
 from lwd.training.config import with_changes
-from lwd.training.draws import draw
+from lwd.training.draws import Focus, draw
 from lwd.training.task import Task
 from lwd.training.train import load_into, train
 from messages import says
@@ -287,3 +287,22 @@ def test_the_commands(probed, tmp_path, capsys, monkeypatch):
         assert says(facts).search(error), error
     assert surface_settings({"weights": {"semantic": 2}, "reduction": "groups"}) == ({"semantic": 2.0}, "groups")
     assert parse_weights("semantic=2,texture=1", ("texture", "semantic")) == {"semantic": 2.0, "texture": 1.0}
+
+
+def test_a_focus_replaces_a_share_of_the_independent_times():
+    """Oracle: the schedules themselves, in turn; the same rows for any division of the batch; the rest is unchanged."""
+    names = ("texture", "semantic")
+    curves = [lwd.Cascade(handover=0.8), lwd.Offset(0.3)]
+    plain = draw((0, 0, 5), (64, 1), slice(None), groups=2)
+    mixed = Focus(curves, 0.375)(plain, 0)
+    times, rates = mixed.clocks(None)
+    found = [[bool(torch.equal(times[row], curve.times(plain.tau[row]))) for row in range(64)] for curve in curves]
+    assert [sum(rows) for rows in found] == [12, 12]
+    for row in range(64):
+        curve = next((c for c, rows in zip(curves, found, strict=True) if rows[row]), None)
+        assert torch.equal(times[row], plain.local[row] if curve is None else curve.times(plain.tau[row]))
+        assert torch.equal(rates[row], torch.ones(2) if curve is None else curve.rates(plain.tau[row]))
+    parts = [Focus(curves, 0.375)(draw((0, 0, 5), (64, 1), slice(k, k + 16), groups=2), k) for k in range(0, 64, 16)]
+    assert torch.equal(torch.cat([part.local for part in parts]), times)
+    assert torch.equal(Focus()(plain, 0).local, plain.local)
+    assert Focus([lwd.Synchronous(names)], 1.0)(plain, 0).local.eq(plain.tau[:, None]).all()

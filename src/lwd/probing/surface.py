@@ -25,11 +25,13 @@ from lwd.probing.joint import probe_config
 from lwd.sampler import sample
 from lwd.schedule.base import Schedule
 from lwd.schedule.fixed import Synchronous
+from lwd.schedule.io import parse_schedule
 from lwd.surfaces.curvature import predicted_error
 from lwd.surfaces.files import NAME, load_surfaces, save_surfaces
 from lwd.surfaces.table import LEAST, GridSurfaces, SurfaceTable, TableOptions, smooth, tabulate
 from lwd.training.config import Config, load_config, with_changes
 from lwd.training.devices import Devices
+from lwd.training.draws import Focus
 from lwd.training.journal import read_metrics
 from lwd.training.task import RunOptions, Task, prepare
 from lwd.training.text import with_text_model
@@ -47,7 +49,7 @@ def surface_probe(
     options: RunOptions | None = None,
     init_from: str | os.PathLike[str] | None = None,
 ) -> tuple[Outcome, SurfaceTable | None]:
-    """Train at t ~ U[0, 1]^n for probe.steps, then tabulate the surfaces. Run again to continue.
+    """Train at independent local times for probe.steps, then tabulate the surfaces. Run again to continue.
 
     Writes surfaces.safetensors and surfaces.json. The network stays in checkpoints/ and can sample under any schedule.
     The table is None if the run was interrupted. init_from: a checkpoint with the initial weights of a new run.
@@ -75,7 +77,9 @@ def surface_probe(
     own = copy.deepcopy(options.network)  # training moves and wraps it; one of ours is built again
     objective = FlowObjective(data.layout, o.weights, o.reduction)
     about: dict[str, Any] = {"by": "lwd probe", "method": "surface", "data": data.fingerprint, "versions": versions()}
-    task = Task(network, objective, None, provenance=about | class_names(data))
+    curves = [parse_schedule(text, data.layout.names) for text in p.focus]
+    focus = Focus(curves, p.focus_share if curves else 0.0)
+    task = Task(network, objective, None, provenance=about | class_names(data), focus=focus)
     outcome = Trainer(config, data, out, task, options).run()
     if not outcome.finished:
         return outcome, None
@@ -83,6 +87,7 @@ def surface_probe(
     about |= {"reduction": o.reduction, "points": p.points, "samples": p.samples}
     about |= {"held_out": held.fingerprint} if held is not data else {}
     about |= {"times": p.times, "times_mean": p.times_mean} if p.times != "uniform" else {}
+    about |= {"focus": list(p.focus), "focus_share": p.focus_share} if p.focus else {}
     if devices.main:
         about |= {"network": model_digest(locate(out)), "epochs": round(p.steps * config.run.batch / len(data), 2)}
     devices.wait()

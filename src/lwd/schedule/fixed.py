@@ -97,10 +97,8 @@ class Offset(Knotted):
     def knots(self) -> Knots:
         span = 1 + self.delta
         lead, other = (0.0, self.delta, 1.0, 1.0), (0.0, 0.0, 1 - self.delta, 1.0)
-        return (
-            (0.0, self.delta / span, 1 / span, 1.0),
-            tuple(lead if name == self.lead else other for name in self.groups),
-        )
+        tau = (0.0, self.delta / span, 1 / span, 1.0)
+        return tau, tuple(lead if name == self.lead else other for name in self.groups)
 
     def settings(self) -> dict[str, Any]:
         return {"lead": self.lead, "delta": self.delta}
@@ -110,8 +108,7 @@ class Offset(Knotted):
 class Cascade(Knotted):
     """One group after another, in `order` (by default the lead, then the others from last to first).
 
-    Each runs to `handover` and waits there for the others; at the end all run to 1 together. Below 1 the later groups
-    are drawn beside slightly noisy ones, as with noise-augmented conditions.
+    Each runs to `handover` and waits there; below 1 all end together, so later groups see slightly noisy ones.
     """
 
     groups: tuple[str, ...] = PAPER_GROUPS

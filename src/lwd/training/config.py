@@ -188,6 +188,10 @@ class ProbeSettings(Record):
     """Surface probe: distribution of the independent local times."""
     times_mean: Number = 0.0
     """Surface probe: mean of their logit (logit-normal only); below 0 there is more noise."""
+    focus: tuple[str, ...] = ()
+    """Surface probe: schedules (words or files) whose times are drawn more often than independent ones."""
+    focus_share: Share = 0.5
+    """Surface probe: share of the draws at their times."""
     points: Count = 11
     """Surface probe: grid points along each clock."""
     samples: Count = 384

@@ -1,7 +1,7 @@
 """The random draws of a training step, which depend only on (seed, attempt, step, index in the global batch)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -20,12 +20,35 @@ class Draws:
     dropped: Tensor
     local: Tensor
     """Independent local times (b, n), stratified for each group; empty unless requested."""
+    local_rates: Tensor | None = None
+    """Rates (b, n) at the local times; by default 1."""
 
     def clocks(self, schedule: Schedule | None) -> tuple[Tensor, Tensor]:
-        """Local times and rates (b, n) of the schedule, or independent times (with rates 1) without one."""
+        """Local times and rates (b, n) of the schedule, or independent ones without one."""
         if schedule is None:
-            return self.local, torch.ones_like(self.local)
+            return self.local, torch.ones_like(self.local) if self.local_rates is None else self.local_rates
         return schedule.times(self.tau), schedule.rates(self.tau)
+
+
+@dataclass(frozen=True)
+class Focus:
+    """Schedules that see more training: this share of the independent times is replaced by theirs, in turn."""
+
+    schedules: Sequence[Schedule] = ()
+    share: float = 0.0
+
+    def __call__(self, draws: Draws, first: int) -> Draws:
+        """Replace rows, chosen by their number in the global batch; `first` is that of the first row."""
+        if not self.schedules:
+            return draws
+        times, rates = draws.clocks(None)
+        place = ((first + torch.arange(len(times) + 1, dtype=torch.float64)) * self.share).floor().long()
+        for k, schedule in enumerate(self.schedules):
+            chosen = (place.diff() > 0) & (place[:-1] % len(self.schedules) == k)
+            rows = chosen.to(times.device, non_blocking=True)[:, None]
+            there, speeds = draws.clocks(schedule)
+            times, rates = torch.where(rows, there, times), torch.where(rows, speeds, rates)
+        return replace(draws, local=times, local_rates=rates)
 
 
 def draw(

@@ -11,6 +11,7 @@ from lwd.objective import FlowObjective
 from lwd.schedule.base import Schedule
 from lwd.training.config import Config
 from lwd.training.devices import Devices
+from lwd.training.draws import Focus
 from lwd.training.rho import RhoProbe
 
 OnStep = Callable[[Any], object]
@@ -30,6 +31,8 @@ class Task:
     rho: RhoProbe | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
     """Stored with every checkpoint."""
+    focus: Focus = field(default_factory=Focus)
+    """Schedules that independent times visit more often."""
 
 
 @dataclass(frozen=True)

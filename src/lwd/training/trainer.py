@@ -68,7 +68,7 @@ class Trainer:
         self.options, self.devices = prepare(options, config)
         self.config, self.data, self.out = config, data, Path(out)
         self.schedule, self.objective, self.probe, self.inner = task.schedule, task.objective, task.rho, task.network
-        self.provenance = dict(task.provenance)
+        self.provenance, self.focus = dict(task.provenance), task.focus
         self.parts = config.run.accumulate
         if config.run.batch % (self.devices.world * self.parts):
             raise InputError(
@@ -88,8 +88,7 @@ class Trainer:
         self.watch = Watch(self.devices, config.run.save_minutes)
         self.meter, self.spikes = self._meter(), Spikes()
         self.journal = Journal(self.out, self.devices, config.to_dict(), self.options.wandb)
-        self.averages = Averages()
-        self.last_line: dict[str, float] = {}
+        self.averages, self.last_line = Averages(), dict[str, float]()
         self._ahead = Ahead(self._gather)
 
     def _prepare_folder(self, network: nn.Module) -> None:
@@ -180,8 +179,7 @@ class Trainer:
 
     def losses(self, batch: Batch, draws: Draws) -> Losses:
         """The objective on one batch (Eq. flow-objective; with a probe, Eq. rho-objective)."""
-        batch = batch.to(self.devices.device)
-        labels, (times, rates) = batch.labels, draws.clocks(self.schedule)
+        labels, (times, rates) = (batch := batch.to(self.devices.device)).labels, draws.clocks(self.schedule)
         z, target = interpolate(batch.latents, draws.noise, times, self.data.layout)
         if self.config.run.labels and self.config.run.label_drop:
             labels = dropped(labels, draws.dropped, getattr(self.data, "null", self.data.classes))
@@ -200,7 +198,7 @@ class Trainer:
         if self.schedule is not None:
             return draw(key, shape, rows, (run.tau, run.tau_mean), run.label_drop, self.devices.device)
         times, groups = (probe.times, probe.times_mean), len(self.data.layout)
-        return draw(key, shape, rows, times, run.label_drop, self.devices.device, groups)
+        return self.focus(draw(key, shape, rows, times, run.label_drop, self.devices.device, groups), first)
 
     def _fetch(self) -> list[Batch]:
         """Return the batches of this step, on the device; on a GPU those of the next steps are read meanwhile."""
