@@ -39,7 +39,7 @@ from lwd.sampling.samples import generate
 from lwd.sampling.settings import SampleSettings
 from lwd.schedule.base import Schedule
 from lwd.schedule.fixed import PiecewiseLinear
-from lwd.schedule.io import save_schedule
+from lwd.schedule.io import parse_schedule, save_schedule
 from lwd.surfaces.integral import path_terms
 from lwd.surfaces.potential import potential
 from lwd.surfaces.table import smooth
@@ -125,8 +125,8 @@ def run(protocol: dict[str, Any], pair: str, seed: int, texture: Texture, out: P
     if len(groups) == 2:
         gains = potential(table, FlowObjective(table.layout)).gains
         row["potential"] = {name: {"share": g.share, "error": g.error, "curve": g.curve} for name, g in gains.items()}
-    for name, lags in protocol["schedules"][len(groups)].items():
-        curve = lagged(lags, groups)
+    for name, spec in protocol["schedules"][len(groups)].items():
+        curve = parse_schedule(spec, groups) if isinstance(spec, str) else lagged(spec, groups)
         flow = float(sum(path_terms(curve, smooth(table), FlowObjective(table.layout), 64)))
         row["schedules"][name] = {"flow": flow} | score_under(protocol, name, curve, out, judge, texture.decoder)
     return row
