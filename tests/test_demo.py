@@ -111,11 +111,9 @@ def test_the_first_line_has_the_ratios_of_the_table(whole):
     found = story(whole[0])
     cells = {row["name"]: row["cells"]["frechet"]["value"] for row in found["table"]["rows"]}
     given = [float(value) for value in re.findall(r"([0-9.]+) ± [0-9.]+", found["findings"][0])]
-    expected = [
-        cells[name + variant] / cells["synchronous" + variant]
-        for variant in (", one network", "")
-        for name in ("learned", "offset 0.3")
-    ]
+    sets = [(name, ", one network") for name in ("learned", "offset 0.3", "cascade 0.9")]
+    sets += [("learned", ""), ("offset 0.3", "")]
+    expected = [cells[name + variant] / cells["synchronous" + variant] for name, variant in sets]
     assert given == pytest.approx(expected, abs=0.006)
 
 

@@ -15,10 +15,21 @@ FILE = "demo.json"
 SPECS = {"synchronous": "synchronous", "offset 0.3": "offset:0.3", "learned": ""}
 """Schedules to train under; the learned one comes from the surfaces."""
 NAMES = tuple(SPECS)
+UNTRAINED = {"cascade 0.9": "cascade:0.9"}
+"""Schedules that nothing is trained for: best in networks that work under every schedule (docs/findings.md)."""
 ONE = "one network"
 VARIANTS = ("plain", "guided", ONE)
 """Samples of the networks trained for each schedule, without and with guidance, and of the surface probe's network,
 which works under every schedule."""
+
+
+def names_of(variant: str) -> tuple[str, ...]:
+    """The schedules that a variant is sampled under."""
+    return (*NAMES, *UNTRAINED) if variant == ONE else NAMES
+
+
+SETS = tuple((name, variant) for name in names_of(ONE) for variant in VARIANTS if name in names_of(variant))
+"""All sets of samples."""
 
 
 class Plan(Record):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from lwd.demo.plan import NAMES, ONE, Plan, samples_folder
+from lwd.demo.plan import NAMES, ONE, UNTRAINED, Plan, names_of, samples_folder
 from lwd.demo.study import study_line
 from lwd.evaluation.score import Metric, paired
 from lwd.io.files import read_json
@@ -104,12 +104,14 @@ def findings(found: Results) -> list[str]:
 
 
 def _effect(found: Results) -> str:
-    one, trained = ({name: found.effect(name, variant) for name in NAMES[1:]} for variant in (ONE, "plain"))
+    one, trained = ({name: found.effect(name, variant) for name in names_of(variant)[1:]} for variant in (ONE, "plain"))
+    waiting = ", ".join(f"{one[name]} with {spec}" for name, spec in UNTRAINED.items())
     return (
         f"What the schedule is worth: with the learned schedule, one network (the probe's) has {one['learned']} of the "
-        f"Fréchet distance that it has on one clock ({one['offset 0.3']} with offset 0.3); after training for each "
-        f"schedule, {trained['learned']} ({trained['offset 0.3']}). Same noise and classes; the errors are those of "
-        "sampling, with one short training each."
+        f"Fréchet distance that it has on one clock ({one['offset 0.3']} with offset 0.3, {waiting}, where semantic "
+        f"goes first and waits for texture); after training for each schedule, {trained['learned']} "
+        f"({trained['offset 0.3']}). Same noise and classes; the errors are those of sampling, with one short training "
+        "each."
     )
 
 

@@ -10,7 +10,20 @@ from typing import Any
 from lwd.assets import AUTOENCODERS
 from lwd.checkpoints.directory import locate
 from lwd.compute.devices import threads
-from lwd.demo.plan import FULL, NAMES, ONE, SPECS, VARIANTS, Plan, keep, samples_folder, train_folder
+from lwd.demo.plan import (
+    FULL,
+    NAMES,
+    ONE,
+    SETS,
+    SPECS,
+    UNTRAINED,
+    VARIANTS,
+    Plan,
+    keep,
+    names_of,
+    samples_folder,
+    train_folder,
+)
 from lwd.demo.results import Results, findings
 from lwd.demo.story import make_story
 from lwd.errors import InputError
@@ -94,7 +107,7 @@ def expected(plan: Plan) -> dict[str, float]:
     return seconds | {
         "sample, plain": drawn,
         "sample, guided": 1.5 * drawn,
-        f"sample, {ONE}": drawn,
+        f"sample, {ONE}": drawn * len(names_of(ONE)) / len(NAMES),
         "evaluate": 3.0,
         "report": 0.25 * plan.marks,
     }
@@ -198,10 +211,10 @@ class _Demo:
         return load_schedule(self.out / "joint" / "schedule.json")
 
     def spec(self, name: str) -> str:
-        return SPECS[name] or str(self.learned_file)
+        return (SPECS | UNTRAINED)[name] or str(self.learned_file)
 
     def schedules(self) -> dict[str, Schedule]:
-        return {name: parse_schedule(self.spec(name), ("texture", "semantic")) for name in NAMES}
+        return {name: parse_schedule(self.spec(name), ("texture", "semantic")) for name in names_of(ONE)}
 
     def train(self, name: str, data: LatentReader) -> None:
         """Train under one schedule, starting from the network of the surface probe."""
@@ -232,21 +245,21 @@ class _Demo:
         return open_generator(model, settings, guide, **options)
 
     def sample(self, variant: str) -> None:
-        with self.clock.stage(f"sample, {variant}", len(NAMES) * self.plan.count) as advance:
-            for name in NAMES:
+        names = names_of(variant)
+        with self.clock.stage(f"sample, {variant}", len(names) * self.plan.count) as advance:
+            for name in names:
                 generate(self.generator(name, variant), samples_folder(self.out, name, variant), progress=advance)
 
     def evaluate(self) -> Mapping[tuple[str, str], Mapping[str, Any]]:
         """Evaluate against the embedded test images, with the judge that ships with lwd."""
         settings = EvaluateSettings(encoder="fashion", skip_inception=True, threads=self.plan.threads, batch=100)
         found = {}
-        with self.clock.stage("evaluate", len(NAMES) * len(VARIANTS)) as advance:
-            for name in NAMES:
-                for variant in VARIANTS:
-                    where = samples_folder(self.out, name, variant)
-                    evaluate(where, "fashion/test", settings, device="cpu", cache=self.out / "cache")
-                    found[name, variant] = EvaluationFile.read(where / "evaluation.json").to_dict()["metrics"]
-                    advance(1)
+        with self.clock.stage("evaluate", len(SETS)) as advance:
+            for name, variant in SETS:
+                where = samples_folder(self.out, name, variant)
+                evaluate(where, "fashion/test", settings, device="cpu", cache=self.out / "cache")
+                found[name, variant] = EvaluationFile.read(where / "evaluation.json").to_dict()["metrics"]
+                advance(1)
         return found
 
 

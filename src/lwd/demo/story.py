@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from PIL import Image
 
-from lwd.demo.plan import NAMES, VARIANTS, Plan, samples_folder, train_folder
+from lwd.demo.plan import NAMES, ONE, SETS, UNTRAINED, Plan, names_of, samples_folder, train_folder
 from lwd.demo.results import Results, commands, findings
 from lwd.images.fashion import CLASSES, fashion_meta, fashion_semantic
 from lwd.images.pictures import data_uri, png
@@ -104,7 +104,8 @@ def _curves(found: Results) -> dict[str, Any]:
     plan, kinetic = found.plan, found.path["chosen"]
     shown = {**found.schedules, f"joint probe, {plan.joint_steps} steps": found.joint}
     rows = [
-        {"name": n, "times": _times(s), "learned": n not in ("synchronous", "offset 0.3")} for n, s in shown.items()
+        {"name": n, "times": _times(s), "learned": n not in ("synchronous", "offset 0.3", *UNTRAINED)}
+        for n, s in shown.items()
     ]
     caption = (
         f"Learned: the best curve of the paper's polynomial family for lambda {kinetic:.3g}, on the loss surfaces of "
@@ -169,15 +170,13 @@ def _losses(found: Results) -> dict[str, Any]:
 
 def _table(found: Results) -> dict[str, Any]:
     judge, rows = load_judge(), []
-    for name in NAMES:
-        flow, energy = found.terms(name)
-        for variant in VARIANTS:
-            metrics = found.scores[name, variant]
-            cells: dict[str, Any] = {key: metrics[key] for key in ("frechet", "precision", "recall")}
-            share, error = found.seen(name, variant, judge)
-            cells |= {"seen": {"value": share, "error": error}}
-            cells |= {"flow": {"value": flow, "error": None}, "energy": {"value": energy, "error": None}}
-            rows.append({"name": name if variant == "plain" else f"{name}, {variant}", "cells": cells})
+    for name, variant in SETS:
+        metrics, (flow, energy) = found.scores[name, variant], found.terms(name)
+        cells: dict[str, Any] = {key: metrics[key] for key in ("frechet", "precision", "recall")}
+        share, error = found.seen(name, variant, judge)
+        cells |= {"seen": {"value": share, "error": error}}
+        cells |= {"flow": {"value": flow, "error": None}, "energy": {"value": energy, "error": None}}
+        rows.append({"name": name if variant == "plain" else f"{name}, {variant}", "cells": cells})
     columns: list[dict[str, Any]] = [{"key": k, "title": t, "better": b, "help": h} for k, (t, b, h) in COLUMNS.items()]
     columns += [
         {"key": "flow", "title": "flow loss", "better": None, "help": "of the schedule, on the surfaces"},
@@ -187,24 +186,24 @@ def _table(found: Results) -> dict[str, Any]:
     caption = (
         f"{plan.count} samples per row with the same seeds and classes, {plan.steps} Heun steps, against the 2,000 "
         f"embedded test images. Guided: AutoGuidance with scale {plan.guidance:g} and the network of the surface probe "
-        "as the weak model. One network: that of the surface probe, under each schedule. Standard errors come from "
-        "leaving out tenths of the samples; they do not include the variation over training seeds, because each row is "
-        "one training run. Sets share noise and classes, so ratios have much smaller errors: see the first line."
+        "as the weak model. One network: that of the surface probe, under each schedule; cascade 0.9: semantic runs to "
+        "0.9 and waits there for texture. Standard errors come from leaving out tenths of the samples; they do not "
+        "include the variation over training seeds, because each row is one training run. Sets share noise and "
+        "classes, so ratios have much smaller errors: see the first line."
     )
     return {"columns": columns, "rows": rows, "caption": caption}
 
 
 def _grids(found: Results) -> dict[str, Any]:
     items = []
-    for name in NAMES:
-        for variant in VARIANTS:
-            path = samples_folder(found.out, name, variant) / "grid.png"
-            alt = f"samples under {name}, {variant}: one column per class"
-            items.append({"name": name, "variant": variant, "image": data_uri(_full_rows(path)), "alt": alt})
+    for name, variant in SETS:
+        path = samples_folder(found.out, name, variant) / "grid.png"
+        alt = f"samples under {name}, {variant}: one column per class"
+        items.append({"name": name, "variant": variant, "image": data_uri(_full_rows(path)), "alt": alt})
     caption = (
         f"The first samples of each set, {found.plan.steps} Heun steps; equal positions have equal seed and class."
     )
-    return {"names": list(NAMES), "items": items, "caption": caption}
+    return {"names": list(names_of(ONE)), "items": items, "caption": caption}
 
 
 def _full_rows(path: Path) -> bytes:
