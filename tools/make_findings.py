@@ -9,20 +9,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import yaml
-
-mpl.use("Agg")
-from matplotlib.figure import Figure
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks" / "evidence"))
 
-import forest  # noqa: E402
+import curve_tables  # noqa: E402
+import pictures  # noqa: E402
 from pair_tables import clock_table, learned_table, pair_table  # noqa: E402
 from tables import interval, paired, ratio, values  # noqa: E402
-
-from lwd.report.plots import COLOURS, save_figure  # noqa: E402
 
 RESULTS, PAGE, PICTURES = ROOT / "results", ROOT / "docs" / "findings.md", ROOT / "docs" / "images"
 GRID = ("fashion-short", "fashion-grid")
@@ -155,6 +150,17 @@ def tempo() -> str:
     return "\n".join([*HEAD, *compared((GRID[0], "fashion-ablation", "fashion-tempo"), pairs)])
 
 
+def dedicated(case: str) -> dict[int, float]:
+    """Networks trained for offset 0.3 with the paper's objective, with or without labels."""
+    study = "fashion-free" if case.startswith("no labels") else GRID[0]
+    return values(rows_of(study), "offset 0.3", SAMPLER, METRIC)
+
+
+def best_offset() -> dict[int, float]:
+    """The best of the four cells of offset 0.3 with labels."""
+    return values(rows_of("fashion-ablation"), "offset 0.3, none, logit-normal", SAMPLER, METRIC)
+
+
 def lengths() -> str:
     """The effect of the schedule by width and length of training."""
     head = [
@@ -260,42 +266,6 @@ def _share(found: dict[int, float]) -> str:
     return f"{sum(found.values()) / len(found):.3f}" if found else "-"
 
 
-LEADS = {
-    **{f"texture first {delta:g}": -delta for delta in (0.6, 0.3, 0.1)},
-    "synchronous": 0.0,
-    **{f"offset {delta:g}": delta for delta in (0.1, 0.2, 0.3, 0.45, 0.6, 0.8)},
-    "cascade": 1.0,
-}
-"""By how much semantic leads."""
-
-
-def draw_offsets() -> None:
-    """Fréchet distance over the lead of semantic: networks trained for the offset, and one network for all."""
-    from predict import FILE
-
-    rows = rows_of(*GRID)
-    networks = json.loads(FILE.read_text())["networks"] if FILE.is_file() else {}
-    key = "samples of the any-schedule network"
-    sets = {
-        "one network for each schedule": {arm: list(values(rows, arm, SAMPLER, METRIC).values()) for arm in LEADS},
-        "one network for all schedules": {arm: [curves[arm][key] for curves in networks.values()] for arm in LEADS},
-    }
-    figure = Figure(figsize=(7.2, 3.8), layout="constrained")
-    axes = figure.subplots()
-    for (label, found), colour, marker in zip(sets.items(), COLOURS, "os", strict=False):
-        there = [arm for arm in LEADS if found[arm]]
-        means = [sum(found[arm]) / len(found[arm]) for arm in there]
-        axes.plot([LEADS[arm] for arm in there], means, color=colour, marker=marker, label=label)
-        for arm in there:
-            axes.plot([LEADS[arm]] * len(found[arm]), found[arm], ".", color=colour, alpha=0.5, markersize=5)
-    axes.axvline(0, color="#888", linewidth=1)
-    axes.set_xlabel("lead of semantic (negative: texture first; 0: one clock; 1: cascade)")
-    axes.set_ylabel("Fréchet distance (lower is better)")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False)
-    save_figure(figure, PICTURES / "findings-offsets.png", dpi=110)
-
-
 def page(text: str) -> str:
     """The page with every marked table made again."""
     made = {
@@ -310,6 +280,18 @@ def page(text: str) -> str:
             learned_table(rows_of("pairs"), rows_of("pairs-learned")) if rows_of("pairs-learned") else NOT_RUN
         ),
         "clocks": lambda: clock_table(rows_of("pairs"), *CLOCKS) if rows_of("pairs") else NOT_RUN,
+        "more": lambda: pair_table(rows_of("pairs-more")) if rows_of("pairs-more") else NOT_RUN,
+        "morelearned": lambda: (
+            learned_table(rows_of("pairs-more"), rows_of("pairs-more-learned"))
+            if rows_of("pairs-more-learned")
+            else NOT_RUN
+        ),
+        "search": lambda: curve_tables.search_table(rows_of("search")),
+        "searched": lambda: curve_tables.trained_table(
+            rows_of("fashion-searched"), {"offset 0.3": dedicated("labels"), "its best cell": best_offset()}
+        ),
+        "handover": lambda: curve_tables.handover_table(rows_of("handover"), dedicated),
+        "focus": lambda: curve_tables.focus_table(rows_of("focus"), rows_of("handover")),
         "lengths": lengths,
         "fid": fid,
         "predictors": predictors,
@@ -328,6 +310,7 @@ if __name__ == "__main__":
     if "--check" in sys.argv:
         sys.exit(fresh != PAGE.read_text())
     PAGE.write_text(fresh)
-    draw_offsets()
-    forest.draw(rows_of, PICTURES / "findings-ratios.png")
+    pictures.draw_offsets(rows_of(*GRID), PICTURES / "findings-offsets.png")
+    pictures.draw_ratios(rows_of, PICTURES / "findings-ratios.png")
+    pictures.draw_found(rows_of("search"), PICTURES / "findings-paths.png")
     print(PAGE)

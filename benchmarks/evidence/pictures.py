@@ -1,5 +1,6 @@
-"""One picture of all paired ratios: what a second clock gains, and what a learned curve gains beyond offset 0.3."""
+"""Pictures of docs/findings.md."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -7,9 +8,13 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from pair_tables import distances
+from paths import path as path_of
+from predict import FILE
 from tables import ratio, values
 
-from lwd.report.plots import COLOURS, save_figure
+from lwd.report.plots import COLOURS, draw_paths, save_figure
+from lwd.schedule.base import Schedule
+from lwd.schedule.fixed import Cascade, Offset
 
 Rows = Callable[..., list[dict[str, Any]]]
 Found = Mapping[int, float]
@@ -76,7 +81,7 @@ def shared(rows: Rows) -> list[Setting]:
     return found
 
 
-def draw(rows: Rows, path: Path) -> None:
+def draw_ratios(rows: Rows, path: Path) -> None:
     """Two columns of intervals, one row for each setting."""
     parts = {"trained for the schedule": dedicated(rows), "one network for every schedule": shared(rows)}
     settings = [one for part in parts.values() for one in part]
@@ -106,3 +111,46 @@ def _interval(axes: Axes, found: tuple[float, float, float] | None, place: float
     colour = COLOURS[0] if trained else COLOURS[1]
     axes.plot([low, high], [place, place], color=colour, linewidth=1.6)
     axes.plot([middle], [place], "o", color=colour, markersize=5)
+
+
+LEADS = {
+    **{f"texture first {delta:g}": -delta for delta in (0.6, 0.3, 0.1)},
+    "synchronous": 0.0,
+    **{f"offset {delta:g}": delta for delta in (0.1, 0.2, 0.3, 0.45, 0.6, 0.8)},
+    "cascade": 1.0,
+}
+"""By how much semantic leads."""
+
+
+def draw_offsets(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Fréchet distance over the lead of semantic: networks trained for the offset, and one network for all."""
+    networks = json.loads(FILE.read_text())["networks"] if FILE.is_file() else {}
+    key = "samples of the any-schedule network"
+    sets = {
+        "one network for each schedule": {
+            arm: list(values(rows, arm, "accurate", "frechet").values()) for arm in LEADS
+        },
+        "one network for all schedules": {arm: [curves[arm][key] for curves in networks.values()] for arm in LEADS},
+    }
+    figure = Figure(figsize=(7.2, 3.8), layout="constrained")
+    axes = figure.subplots()
+    for (label, found), colour, marker in zip(sets.items(), COLOURS, "os", strict=False):
+        there = [arm for arm in LEADS if found[arm]]
+        means = [sum(found[arm]) / len(found[arm]) for arm in there]
+        axes.plot([LEADS[arm] for arm in there], means, color=colour, marker=marker, label=label)
+        for arm in there:
+            axes.plot([LEADS[arm]] * len(found[arm]), found[arm], ".", color=colour, alpha=0.5, markersize=5)
+    axes.axvline(0, color="#888", linewidth=1)
+    axes.set_xlabel("lead of semantic (negative: texture first; 0: one clock; 1: cascade)")
+    axes.set_ylabel("Fréchet distance (lower is better)")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    save_figure(figure, path, dpi=110)
+
+
+def draw_found(rows: Sequence[Mapping[str, Any]], file: Path) -> None:
+    """The paths that the search found, beside the curves that are like them."""
+    found: dict[str, Schedule] = {f"best, {row['case']}, seed {row['seed']}": path_of(row["leads"]) for row in rows}
+    figure = Figure(figsize=(5.2, 5.2), layout="constrained")
+    draw_paths(figure.subplots(), {"offset 0.3": Offset(0.3), "cascade:0.9": Cascade(handover=0.9), **found})
+    save_figure(figure, file, dpi=110)
