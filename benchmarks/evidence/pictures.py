@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from curve_tables import cases, scores
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from pair_tables import distances
@@ -81,34 +82,47 @@ def shared(rows: Rows) -> list[Setting]:
     return found
 
 
+def by_samples(rows: Rows) -> list[Setting]:
+    """One network for every schedule; the curve was chosen by samples."""
+    curves = {
+        "search": ("path of the search", "fresh", ("synchronous", "offset 0.3", "best")),
+        "handover": ("cascade:0.9", "schedules", ("one clock", "offset 0.3", "handover 0.9")),
+    }
+    found = []
+    for study, (label, part, names) in curves.items():
+        runs = rows(study)
+        for case in cases(runs):
+            found.append(Setting(f"{label}, {case}", [scores(runs, case, name, part) for name in names]))
+    return [one for one in found if len(one.offset) > 1]
+
+
 def draw_ratios(rows: Rows, path: Path) -> None:
     """Two columns of intervals, one row for each setting."""
-    parts = {"trained for the schedule": dedicated(rows), "one network for every schedule": shared(rows)}
+    parts = {"trained for the schedule": dedicated(rows), "one network, curve from its surfaces": shared(rows)}
+    parts["one network, curve from samples"] = by_samples(rows)
     settings = [one for part in parts.values() for one in part]
     figure = Figure(figsize=(9.2, 0.9 + 0.27 * len(settings)), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
-    places = [-float(k) for k in range(len(settings))]
     for axes, column, title in ((left, 0, "offset 0.3 / one clock"), (right, 1, "learned / offset 0.3")):
-        for setting, place in zip(settings, places, strict=True):
-            _interval(axes, setting.ratios()[column], place, setting in parts["trained for the schedule"])
+        for (label, part), colour in zip(parts.items(), COLOURS, strict=False):
+            for setting in part:
+                _interval(axes, setting.ratios()[column], -float(settings.index(setting)), colour)
+            axes.axhline(0.5 - settings.index(part[0]), color="#ccc", linewidth=1)
+            left.plot([], [], "o", color=colour, label=label if axes is left else None)
         axes.axvline(1, color="#888", linewidth=1)
-        axes.axhline(0.5 - len(parts["trained for the schedule"]), color="#ccc", linewidth=1)
         axes.set(title=title, xlabel="ratio of Fréchet distances (95%)", xlim=(0.68, 1.3))
         axes.spines[["top", "right", "left"]].set_visible(False)
         axes.tick_params(left=False)
     right.axvline(GOAL, color="#888", linewidth=1, linestyle=":")
-    left.set_yticks(places, [one.name for one in settings], fontsize=8)
-    for (label, part), colour in zip(parts.items(), COLOURS, strict=False):
-        left.plot([], [], "o", color=colour, label=f"{label} ({len(part)})")
+    left.set_yticks([-float(k) for k in range(len(settings))], [one.name for one in settings], fontsize=8)
     left.legend(frameon=False, fontsize=8, loc="upper right")
     save_figure(figure, path, dpi=110)
 
 
-def _interval(axes: Axes, found: tuple[float, float, float] | None, place: float, trained: bool) -> None:
+def _interval(axes: Axes, found: tuple[float, float, float] | None, place: float, colour: str) -> None:
     if found is None:
         return
     middle, low, high = found
-    colour = COLOURS[0] if trained else COLOURS[1]
     axes.plot([low, high], [place, place], color=colour, linewidth=1.6)
     axes.plot([middle], [place], "o", color=colour, markersize=5)
 
