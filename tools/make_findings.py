@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT / "benchmarks" / "evidence"))
 
 import curve_tables  # noqa: E402
 import pictures  # noqa: E402
-from pair_tables import clock_table, learned_table, pair_table  # noqa: E402
+from pair_tables import PAIR_CURVES, clock_table, learned_table, pair_table, ranks  # noqa: E402
 from tables import interval, paired, ratio, values  # noqa: E402
 
 RESULTS, PAGE, PICTURES = ROOT / "results", ROOT / "docs" / "findings.md", ROOT / "docs" / "images"
@@ -275,12 +275,12 @@ def page(text: str) -> str:
         "effects": effects,
         "times": lambda: ratios(("fashion-times",), ("synchronous", "offset 0.3")),
         "tempo": tempo,
-        "pairs": lambda: pair_table(rows_of("pairs")) if rows_of("pairs") else NOT_RUN,
+        "pairs": lambda: f"{pair_table(rows_of('pairs'))}\n\n{ranks(rows_of('pairs'))}",
         "learned": lambda: (
             learned_table(rows_of("pairs"), rows_of("pairs-learned")) if rows_of("pairs-learned") else NOT_RUN
         ),
         "clocks": lambda: clock_table(rows_of("pairs"), *CLOCKS) if rows_of("pairs") else NOT_RUN,
-        "more": lambda: pair_table(rows_of("pairs-more")) if rows_of("pairs-more") else NOT_RUN,
+        "more": lambda: pair_table(rows_of("pairs-more"), (*PAIR_CURVES, "handover 0.9")),
         "morelearned": lambda: (
             learned_table(rows_of("pairs-more"), rows_of("pairs-more-learned"))
             if rows_of("pairs-more-learned")

@@ -25,16 +25,21 @@ def promised(rows: Rows, pair: str, semantic: bool) -> list[float]:
     return [gain["share"] for gains in mine for lead, gain in gains.items() if (lead != "texture") == semantic]
 
 
-def pair_table(rows: Rows) -> str:
+def pair_table(rows: Rows, curves: Sequence[str] = PAIR_CURVES) -> str:
     """Each pair: what its surfaces promise in either order, and the distance under each schedule over one clock."""
-    head = ["pair", "seeds", "promised, semantic first", "promised, texture first", "one clock", *PAIR_CURVES]
+    head = ["pair", "seeds", "promised, semantic first", "promised, texture first", "one clock", *curves]
     lines = ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head))]
     for pair in dict.fromkeys(row["pair"] for row in rows if "potential" in row):
         one = distances(rows, pair, "synchronous")
         cells = [pair, str(len(one)), *(_percent(promised(rows, pair, semantic)) for semantic in (True, False))]
         cells.append(f"{sum(one.values()) / len(one):.2f}")
-        lines.append("| " + " | ".join([*cells, *(paired(distances(rows, pair, c), one) for c in PAIR_CURVES)]) + " |")
-    return "\n".join(lines) + f"\n\nRank correlation of promise and ratio of offset 0.3: {ranks_agree(rows):.2f}."
+        lines.append("| " + " | ".join([*cells, *(paired(distances(rows, pair, c), one) for c in curves)]) + " |")
+    return "\n".join(lines)
+
+
+def ranks(rows: Rows) -> str:
+    """How well promises rank effects, in a sentence."""
+    return f"Rank correlation of promise and ratio of offset 0.3: {ranks_agree(rows):.2f}."
 
 
 def learned_table(rows: Rows, learned: Rows) -> str:

@@ -1,6 +1,6 @@
 """Which pairs of representations pay, and does a third clock? The protocols are pairs.yaml and pairs-more.yaml.
 
-    python benchmarks/evidence/pairs.py DIR [--study pairs-more] [--limit N]
+    python benchmarks/evidence/pairs.py DIR [--study pairs-more] [--pair NAME] [--limit N]
 
 For each pair and seed: one network at independent times, its surfaces on held-out images, and its samples under every
 schedule, scored by the judge. DIR holds latents and runs; what is there is kept, and a killed run continues. Results go
@@ -72,7 +72,9 @@ def make_latents(protocol: dict[str, Any], texture: str, out: Path) -> Texture:
     train: ImageSource = open_source(protocol["images"])
     train = Subset(train, np.arange(0, len(train), protocol["every"]))
     few = Subset(train, np.arange(0, len(train), len(train) // FITTED))
-    semantics = {name: _semantic(about, few, out / name) for name, about in protocol["encoders"].items()}
+    pairs = [about["groups"] for name, about in protocol["pairs"].items() if texture_of(protocol, name) == texture]
+    used = {name: about for name, about in protocol["encoders"].items() if any(name in groups for groups in pairs)}
+    semantics = {name: _semantic(about, few, out / name) for name, about in used.items()}
     decoder = TextureAutoencoder.load(texture) if texture != "patches" else _patches(protocol, few, out / texture)
     suffix, found = "" if texture == protocol["texture"] else f"-{texture}", {}
     for part, source in (("latents", train), ("held-out", open_source(protocol["held_out"]))):
@@ -152,6 +154,11 @@ def file_of(name: str) -> Path:
     return RESULTS / f"{name}.json"
 
 
+def rows_in(file: Path) -> list[dict[str, Any]]:
+    """The rows of a file of results; none without it."""
+    return list(json.loads(file.read_text())["rows"]) if file.is_file() else []
+
+
 def protocol_of(name: str) -> dict[str, Any]:
     return dict(yaml.safe_load((HERE / f"{name}.yaml").read_text()))
 
@@ -161,17 +168,17 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--study", default="pairs", choices=("pairs", "pairs-more"))
     parser.add_argument("--limit", type=int, default=10**9, help="stop after this many runs")
+    parser.add_argument("--pair", help="only this pair; processes with different pairs may share DIR")
     a = parser.parse_args()
     protocol, file = protocol_of(a.study), file_of(a.study)
-    rows = json.loads(file.read_text())["rows"] if file.is_file() else []
-    done = {(row["seed"], row["pair"]) for row in rows}
-    left = [(s, p) for s in protocol["seeds"] for p in protocol["pairs"] if (s, p) not in done]
+    left = [(s, p) for s in protocol["seeds"] for p in protocol["pairs"] if a.pair in (None, p)]
+    left = [one for one in left if one not in {(row["seed"], row["pair"]) for row in rows_in(file)}]
     judge = Judge(protocol["judge"], protocol["reference"], "")
     for seed, pair in left[: a.limit]:
         texture = make_latents(protocol, texture_of(protocol, pair), a.out)
-        rows.append(run(protocol, pair, seed, texture, a.out / f"{slug(pair)}-seed{seed}", judge))
-        print(json.dumps(rows[-1]), flush=True)
-        write_json(file, {"study": a.study, "rows": rows})
+        row = run(protocol, pair, seed, texture, a.out / f"{slug(pair)}-seed{seed}", judge)
+        print(json.dumps(row), flush=True)
+        write_json(file, {"study": a.study, "rows": [*rows_in(file), row]})
 
 
 if __name__ == "__main__":

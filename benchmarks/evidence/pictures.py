@@ -115,7 +115,7 @@ def draw_ratios(rows: Rows, path: Path) -> None:
         axes.tick_params(left=False)
     right.axvline(GOAL, color="#888", linewidth=1, linestyle=":")
     left.set_yticks([-float(k) for k in range(len(settings))], [one.name for one in settings], fontsize=8)
-    left.legend(frameon=False, fontsize=8, loc="upper right")
+    figure.legend(frameon=False, fontsize=8, loc="outside lower center", ncols=3)
     save_figure(figure, path, dpi=110)
 
 

@@ -33,7 +33,7 @@ def test_the_table_of_pairs_has_paired_ratios_and_the_decision():
         (line,) = (line for line in text.splitlines() if line.startswith(f"| {pair} "))
         assert ratio in line
     assert pair_tables.ranks_agree(PAIRS) == pytest.approx(-1)
-    assert text.endswith("-1.00.")
+    assert pair_tables.ranks(PAIRS).endswith("-1.00.")
 
 
 def test_the_table_of_learned_curves_compares_with_the_offset_of_the_same_seed():
@@ -82,3 +82,24 @@ def test_fid_scores_what_the_study_trained():
     assert {arm for _, arm in fid.runs()} <= set(about["arms"])
     assert fid.PROTOCOL["at"] in {sampler["at"] for sampler in about["samples"].values()}
     assert {arm for _, arm in fid.runs()[:6]} == set(fid.PROTOCOL["arms"])
+
+
+def test_tables_of_curves_pair_by_seed():
+    """Oracle: ratios of made-up distances, by hand; a seed that one side lacks does not count."""
+
+    def row(case, seed, **distances):
+        scores = {name.replace("_", " "): {"frechet": {"value": value}} for name, value in distances.items()}
+        return {"case": case, "seed": seed, "schedules": scores}
+
+    tables = script("curve_tables")
+    plain = [
+        row("labels", seed, **{"one clock": 20, "offset 0.3": 10 + seed, "handover 0.9": 8 + 0.8 * seed, "cascade": 9})
+        for seed in (0, 1)
+    ]
+    cells = tables.handover_table(plain, lambda _: {1: 17.6}).splitlines()[-1].split(" | ")
+    assert cells[0] == "| labels"
+    assert cells[7] == "0.800 [0.800, 0.800]"
+    assert cells[9] == "0.500 (one seed) |"
+    focused = [row("labels focus", 1, **{"offset 0.3": 22, "handover 0.9": 4.4})]
+    lines = tables.focus_table(focused, plain).splitlines()[-2:]
+    assert [line.split(" | ")[-1] for line in lines] == ["2.000 (one seed) |", "0.500 (one seed) |"]
