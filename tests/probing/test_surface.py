@@ -15,7 +15,7 @@ from lwd.surfaces.curvature import predicted_error
 from lwd.surfaces.files import load_surfaces
 from lwd.surfaces.table import GridSurfaces, tabulate
 from lwd.training.config import with_changes
-from lwd.training.draws import Focus, draw
+from lwd.training.draws import draw
 from lwd.training.task import Task
 from lwd.training.train import load_into, train
 from messages import says
@@ -39,34 +39,6 @@ def test_local_times_are_independent_and_even():
     times, rates = one.clocks(None)
     assert torch.equal(times, one.local)
     assert (rates == 1).all()
-
-
-def test_local_times_can_be_logit_normal():
-    """Oracle: the distribution's quartiles, for each group; the strata are those of the uniform times."""
-    even = draw((0, 0, 5), (4096, 1), slice(None), groups=2).local
-    bell = draw((0, 0, 5), (4096, 1), slice(None), ("logit-normal", -0.5), groups=2).local
-    assert torch.equal(bell.argsort(0), even.argsort(0))
-    for share in (0.25, 0.5, 0.75):
-        expected = torch.sigmoid(-0.5 + torch.special.ndtri(torch.tensor(share, dtype=torch.float64)))
-        assert torch.allclose(bell.quantile(share, dim=0), expected, atol=2e-3)
-
-
-def test_a_probe_trains_at_the_times_of_its_setting(tmp_path):
-    """Oracle: what its network is asked for: with a mean of -3 most times are noisy; run.tau has no part in it."""
-    asked = []
-
-    class Watched(MatrixNet):
-        def forward(self, z, times, labels):
-            asked.append(times.detach().clone())
-            return super().forward(z, times, labels)
-
-    data = memory(gaussian(), 512)
-    config = settings(run={"batch": 64, "tau": "logit-normal"}, probe={"steps": 4, "burn_in": 0, "points": 5})
-    config = with_changes(config, probe={"times": "logit-normal", "times_mean": -3.0, "samples": 64})
-    lwd.surface_probe(config, data, tmp_path, cpu(network=Watched(data.layout.channels)))
-    trained = torch.cat(asked[:4])
-    assert float(trained.median()) < 0.1
-    assert float(trained.mean()) < 0.15
 
 
 def test_the_first_step_follows_the_closed_form(tmp_path):
@@ -287,22 +259,3 @@ def test_the_commands(probed, tmp_path, capsys, monkeypatch):
         assert says(facts).search(error), error
     assert surface_settings({"weights": {"semantic": 2}, "reduction": "groups"}) == ({"semantic": 2.0}, "groups")
     assert parse_weights("semantic=2,texture=1", ("texture", "semantic")) == {"semantic": 2.0, "texture": 1.0}
-
-
-def test_a_focus_replaces_a_share_of_the_independent_times():
-    """Oracle: the schedules themselves, in turn; the same rows for any division of the batch; the rest is unchanged."""
-    names = ("texture", "semantic")
-    curves = [lwd.Cascade(handover=0.8), lwd.Offset(0.3)]
-    plain = draw((0, 0, 5), (64, 1), slice(None), groups=2)
-    mixed = Focus(curves, 0.375)(plain, 0)
-    times, rates = mixed.clocks(None)
-    found = [[bool(torch.equal(times[row], curve.times(plain.tau[row]))) for row in range(64)] for curve in curves]
-    assert [sum(rows) for rows in found] == [12, 12]
-    for row in range(64):
-        curve = next((c for c, rows in zip(curves, found, strict=True) if rows[row]), None)
-        assert torch.equal(times[row], plain.local[row] if curve is None else curve.times(plain.tau[row]))
-        assert torch.equal(rates[row], torch.ones(2) if curve is None else curve.rates(plain.tau[row]))
-    parts = [Focus(curves, 0.375)(draw((0, 0, 5), (64, 1), slice(k, k + 16), groups=2), k) for k in range(0, 64, 16)]
-    assert torch.equal(torch.cat([part.local for part in parts]), times)
-    assert torch.equal(Focus()(plain, 0).local, plain.local)
-    assert Focus([lwd.Synchronous(names)], 1.0)(plain, 0).local.eq(plain.tau[:, None]).all()

@@ -93,7 +93,7 @@ def _is_done(folder: Path, config: Config, data: str) -> bool:
     if not (folder / SCHEDULE).exists():
         return False
     about = RunFile.parse(read_json(folder / "run.json"), str(folder / "run.json"))
-    changed = differences(about.config, probe_config(config), probe=True)
+    changed = differences(about.config, probe_config(config), "joint")
     steps = dict(about.config.get("probe", {})).get("steps")
     changed += [f"probe.steps ({steps} -> {config.probe.steps})"] if steps != config.probe.steps else []
     changed += ["the data"] if about.data != data else []

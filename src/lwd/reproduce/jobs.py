@@ -118,8 +118,11 @@ def setting_words(preset: str, changes: Iterable[str]) -> list[str]:
     return ["--preset", preset, *(word for change in changes for word in ("--set", change))]
 
 
-def check_settings(folder: Path, config: Config, probe: bool, data: Path) -> None:
-    """Raise an error if a finished run has other settings than these, or other data, if the data are here."""
+def check_settings(folder: Path, config: Config, probe: str, data: Path) -> None:
+    """Raise an error if a finished run has other settings than these, or other data, if the data are here.
+
+    probe: see `differences`.
+    """
     path = folder / "run.json"
     about = RunFile.parse(read_json(path), str(path))
     changed = differences(about.config, config, probe)

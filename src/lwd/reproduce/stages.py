@@ -76,7 +76,7 @@ class Probe(RunJob):
     def is_done(self) -> bool:
         if not (self.out / SCHEDULE).is_file():
             return False
-        check_settings(self.out, probe_config(self.config), True, self.data)
+        check_settings(self.out, probe_config(self.config), "joint", self.data)
         return True
 
     def run(self, advance: Advance) -> None:
@@ -181,7 +181,7 @@ class Train(RunJob):
         if not all((self.model(steps) / "config.json").is_file() for steps in self.config.run.keep_at):
             return False
         config = self.config if self.config.objective.align else with_changes(self.config, network={"tap": 0})
-        check_settings(self.out, config, False, self.data)
+        check_settings(self.out, config, "", self.data)
         for steps in self.config.run.keep_at if self.schedule or Path(self.spec).is_file() else ():
             found = load_schedule(self.model(steps) / "schedule.json")
             if found.to_dict() != parse_schedule(self.spec, found.groups).to_dict():

@@ -37,6 +37,10 @@ class Focus:
     schedules: Sequence[Schedule] = ()
     share: float = 0.0
 
+    def to_dict(self) -> dict[str, Any] | None:
+        """The schedules, for comparison with an earlier run; None without any."""
+        return {"focus": [schedule.to_dict() for schedule in self.schedules]} if self.schedules else None
+
     def __call__(self, draws: Draws, first: int) -> Draws:
         """Replace rows, chosen by their number in the global batch; `first` is that of the first row."""
         if not self.schedules:

@@ -43,7 +43,7 @@ class TrainingState(FileRecord):
     data: str
     """Fingerprint of the data."""
     schedule: dict[str, Any] | None
-    """The fixed schedule; null for a probe."""
+    """The fixed schedule; of a surface probe the schedules that it focuses on; else null."""
     bad: int
     """Non-finite steps in a row."""
     skipped: int

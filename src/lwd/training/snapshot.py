@@ -23,7 +23,8 @@ FREE = {
 """Settings that may change when a run continues: its length and how it computes (precision changes rounding)."""
 
 
-EARLIER = {"objective.kinetic_average": "groups", "run.labels": True}
+EARLIER = {"objective.kinetic_average": "groups", "run.labels": True, "probe.times": "uniform", "probe.times_mean": 0.0}
+EARLIER |= {"probe.focus": [], "probe.focus_share": 0.5}
 """What a run did before a setting existed."""
 
 
@@ -106,14 +107,18 @@ def restore_rho(found: Saved, probe: RhoProbe) -> None:
     probe.trace = list(zip(steps, rows, strict=True))
 
 
+TIMES = ("times", "times_mean", "focus", "focus_share")
+"""Settings of a surface probe's training; a joint probe does not use them."""
+
+
 def updates(optimizer: torch.optim.Optimizer) -> int:
     """Return the number of steps of an AdamW optimizer."""
     steps = [entry["step"] for entry in optimizer.state.values()]
     return int(torch.stack(steps).max()) if steps else 0
 
 
-def check_same_run(found: Saved, config: Config, about: Mapping[str, Any], probe: bool) -> None:
-    """Raise an error if settings, schedule or data differ from those of the checkpoint."""
+def check_same_run(found: Saved, config: Config, about: Mapping[str, Any], probe: str) -> None:
+    """Raise an error if settings, schedule or data differ from those of the checkpoint; probe: see `differences`."""
     changed = differences(found.state.config, config, probe)
     changed += [f"the {key}" for key, value in about.items() if getattr(found.state, key) != value]
     if changed:
@@ -123,14 +128,19 @@ def check_same_run(found: Saved, config: Config, about: Mapping[str, Any], probe
         )
 
 
-def differences(old: Mapping[str, Any], config: Config, probe: bool) -> list[str]:
-    """List the settings that differ from the recorded configuration and affect the result."""
+def differences(old: Mapping[str, Any], config: Config, probe: str = "") -> list[str]:
+    """List the settings that differ from the recorded configuration and affect the result.
+
+    probe: "joint", "surface" (where only the distribution of the times matters), or empty for other trainings.
+    """
     changed, mine = [], config.to_dict()
     for section in ("network", "objective", "optimizer", "run", *(("probe",) if probe else ())):
         for key, value in mine[section].items():
             before = dict(old.get(section, {})).get(key, EARLIER.get(f"{section}.{key}", value))
-            if key == "kinetic_average" and (not probe or config.objective.reduction == "groups"):
+            if key == "kinetic_average" and (probe != "joint" or config.objective.reduction == "groups"):
                 continue  # no energies, or the same under both
+            if section == "probe" and (key in TIMES) != (probe == "surface"):
+                continue
             if key not in FREE.get(section, "").split() and before != value:
                 changed.append(f"{section}.{key} ({before} -> {value})")
     steps = dict(old.get("run", {})).get("steps")

@@ -88,8 +88,7 @@ class Trainer:
         self.watch = Watch(self.devices, config.run.save_minutes)
         self.meter, self.spikes = self._meter(), Spikes()
         self.journal = Journal(self.out, self.devices, config.to_dict(), self.options.wandb)
-        self.averages, self.last_line = Averages(), dict[str, float]()
-        self._ahead = Ahead(self._gather)
+        self.averages, self.last_line, self._ahead = Averages(), dict[str, float](), Ahead(self._gather)
 
     def _prepare_folder(self, network: nn.Module) -> None:
         size = sum(p.numel() * p.element_size() for p in network.parameters())
@@ -317,17 +316,18 @@ class Trainer:
 
     def _about(self) -> dict[str, Any]:
         """Data and schedule, which affect the result in addition to the settings."""
-        fixed = self.schedule.to_dict() if self.schedule is not None and not self.probe else None
-        return {"data": self.data.fingerprint, "schedule": fixed}
+        curve = self.schedule if self.schedule is not None and not self.probe else self.focus
+        return {"data": self.data.fingerprint, "schedule": curve.to_dict()}
 
     def resume(self) -> None:
         """Restore the newest intact checkpoint; a new run writes its first one, to fail early if it cannot."""
         found = self.saver.newest(self.journal.say)
         if found is not None:
-            snapshot.check_same_run(found, self.config, self._about(), self.probe is not None)
+            kind = "joint" if self.probe is not None else "" if self.schedule is not None else "surface"
+            snapshot.check_same_run(found, self.config, self._about(), kind)
         if self.devices.main:
-            data, alone = self.data.fingerprint, getattr(self.data, "shards_fingerprint", "")
-            record = RunFile(config=self.config.to_dict(), data=data, latents=alone, wandb=self.journal.wandb)
+            about = {"data": self.data.fingerprint, "latents": getattr(self.data, "shards_fingerprint", "")}
+            record = RunFile(config=self.config.to_dict(), **about, wandb=self.journal.wandb)
             write_json(self.out / "run.json", record.to_dict())
         if found is None:
             self.journal.rewind(-1)
