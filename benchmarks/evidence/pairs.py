@@ -168,7 +168,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--study", default="pairs", choices=("pairs", "pairs-more"))
     parser.add_argument("--limit", type=int, default=10**9, help="stop after this many runs")
-    parser.add_argument("--pair", help="only this pair; processes with different pairs may share DIR")
+    parser.add_argument("--pair", help="only this pair; once its latents are there, processes may share DIR")
     a = parser.parse_args()
     protocol, file = protocol_of(a.study), file_of(a.study)
     left = [(s, p) for s in protocol["seeds"] for p in protocol["pairs"] if a.pair in (None, p)]

@@ -28,7 +28,7 @@ from lwd.sampling.samples import generate
 from lwd.sampling.settings import SampleSettings
 from lwd.schedule.base import Schedule
 from lwd.schedule.fixed import Offset, Synchronous
-from lwd.schedule.io import save_schedule
+from lwd.schedule.io import load_schedule, save_schedule
 from lwd.training.config import load_config, with_changes
 from lwd.training.devices import Devices
 from lwd.training.task import RunOptions
@@ -86,9 +86,9 @@ class Network:
         second: Judge | None = None,
     ) -> dict[str, Any]:
         """Scores of samples under a schedule; kept in DIR."""
-        kept = self.out / "scores" / f"{name}.json"
-        if not kept.is_file():
-            file, folder = self.out / f"{name}.schedule.json", self.out / f"samples-{name}"
+        kept, file = self.out / "scores" / f"{name}.json", self.out / f"{name}.schedule.json"
+        if not kept.is_file() or (file.is_file() and load_schedule(file) != curve):
+            folder = self.out / f"samples-{name}"
             save_schedule(curve, file)
             settings = SampleSettings(kinds=("npz",), threads=1, batch=100, **samples)
             generate(open_generator(self.out / "probe", settings, None, "fashion", "cpu", str(file)), folder)
@@ -142,6 +142,7 @@ def main() -> None:
             network = Network(network_of(PROTOCOL, case, seed, a.latents, a.out), judge, second)
             row = run(case, seed, network, first and first["leads"])
             print(json.dumps(row), flush=True)
+            rows = json.loads(FILE.read_text())["rows"] if FILE.is_file() else []  # another process may have added some
             write_json(FILE, {"study": "search", "rows": [*rows, row]})
 
 

@@ -103,3 +103,17 @@ def test_tables_of_curves_pair_by_seed():
     focused = [row("labels focus", 1, **{"offset 0.3": 22, "handover 0.9": 4.4})]
     lines = tables.focus_table(focused, plain).splitlines()[-2:]
     assert [line.split(" | ")[-1] for line in lines] == ["2.000 (one seed) |", "0.500 (one seed) |"]
+
+
+def test_the_table_of_the_search_uses_the_path_of_seed_0_in_all_networks():
+    """Oracle: made-up distances; in its own network that path is the best one."""
+
+    def row(seed, **distances):
+        scores = {name.replace("_", " "): {"frechet": {"value": value}} for name, value in distances.items()}
+        return {"case": "labels", "seed": seed, "fresh": scores}
+
+    rows = [row(0, best=4, **{"offset 0.3": 8, "synchronous": 16})]
+    rows += [row(1, best=3, best_of_seed_0=5, **{"offset 0.3": 10, "synchronous": 12})]
+    cells = script("curve_tables").search_table(rows).splitlines()[-1].split(" | ")
+    assert cells[7].startswith("0.500 [0.500")
+    assert cells[5].startswith("0.387 ")  # the geometric mean of 1/2 and 3/10

@@ -36,12 +36,19 @@ def test_known_schedules_are_paths(leads, schedule):
 
 @given(st.lists(st.floats(-2, 2), min_size=7, max_size=7))
 def test_any_leads_give_a_schedule(leads):
-    """Oracle: the definition. Admissible leads are not moved."""
+    """Oracle: the definition."""
     times = paths.path(leads).times(torch.linspace(0, 1, 101, dtype=torch.float64))
     assert torch.equal(times[[0, -1]], torch.tensor([[0, 0], [1, 1]], dtype=torch.float64))
     assert bool((times.diff(dim=0) >= 0).all())
-    once = paths.repaired(leads)
-    assert paths.repaired(once) == pytest.approx(once, abs=1e-12)
+
+
+@given(st.lists(st.floats(-1, 1), min_size=PIECES, max_size=PIECES))
+def test_admissible_leads_are_not_moved(slopes):
+    """Oracle: a walk with steps of at most 1 / pieces that returns to 0, built from its slopes."""
+    slopes = [slope - sum(slopes) / PIECES for slope in slopes]
+    steepest = max(1.0, *(abs(slope) for slope in slopes))
+    leads = [sum(slopes[:k]) / steepest / PIECES for k in range(1, PIECES)]
+    assert paths.repaired(leads) == pytest.approx(leads, abs=1e-9)
 
 
 def test_the_search_finds_a_known_optimum_in_the_trials_of_the_protocol():
