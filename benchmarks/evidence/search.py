@@ -1,6 +1,6 @@
 """How much better than offset 0.3 can any schedule be? The protocol is search.yaml.
 
-    python benchmarks/evidence/search.py LATENTS --out DIR [--case labels]
+    python benchmarks/evidence/search.py LATENTS --out DIR [--case labels] [--seed 0]
 
 Trains networks that work under every schedule, searches the path with the lowest Fréchet distance of their samples, and
 compares it with offset 0.3 and one clock on fresh noise. DIR holds networks, samples and trials; what is there is kept,
@@ -129,10 +129,11 @@ def main() -> None:
     parser.add_argument("latents", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--case", choices=list(PROTOCOL["cases"]), help="only this setting")
+    parser.add_argument("--seed", type=int, choices=PROTOCOL["seeds"], help="only this seed")
     a = parser.parse_args()
     judge = Judge(PROTOCOL["judge"], PROTOCOL["reference"], "fashion/train")
     second = Judge(PROTOCOL["second"]["judge"], PROTOCOL["second"]["reference"], "", only_frechet=True)
-    for seed in PROTOCOL["seeds"]:
+    for seed in PROTOCOL["seeds"] if a.seed is None else [a.seed]:
         for case in [a.case] if a.case else PROTOCOL["cases"]:
             rows = json.loads(FILE.read_text())["rows"] if FILE.is_file() else []
             found = {(row["case"], row["seed"]): row for row in rows}
