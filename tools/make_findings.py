@@ -281,11 +281,6 @@ def page(text: str) -> str:
         ),
         "clocks": lambda: clock_table(rows_of("pairs"), *CLOCKS) if rows_of("pairs") else NOT_RUN,
         "more": lambda: pair_table(rows_of("pairs-more"), (*PAIR_CURVES, "handover 0.9")),
-        "morelearned": lambda: (
-            learned_table(rows_of("pairs-more"), rows_of("pairs-more-learned"))
-            if rows_of("pairs-more-learned")
-            else NOT_RUN
-        ),
         "search": lambda: curve_tables.search_table(rows_of("search")),
         "searched": lambda: curve_tables.trained_table(
             rows_of("fashion-searched"), {"offset 0.3": dedicated("labels"), "offset 0.3, none, uniform": uncorrected()}
