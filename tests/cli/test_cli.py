@@ -149,6 +149,14 @@ def test_ctrl_c_exits_with_130_or_3_where_everything_is_saved(monkeypatch, capsy
         assert says("interrupted", "saved", "same command").search(said[0])
 
 
+def test_a_reader_may_close_the_pipe():
+    """Oracle: `lwd ... | head -1` prints one line, and nothing about the pipe."""
+    command = f"{sys.executable} -m lwd schedule show offset:0.3 --points 20000 | head -1"
+    done = subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("Offset(")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 if __name__ == "__main__":
     import os
 

@@ -74,6 +74,17 @@ def test_a_probe_does_not_continue_at_other_times(tmp_path, changes, name):
         probed(tmp_path, **{"focus": ("offset:0.3",)} | changes)
 
 
+@pytest.mark.parametrize(
+    ("changes", "name"), [({"times": "logit-normal"}, "times"), ({"focus": ("cascade",)}, "focus")]
+)
+def test_a_joint_probe_has_no_independent_times(tmp_path, changes, name):
+    """Oracle: a setting without effect is an error."""
+    data = memory(gaussian(), 512)
+    config = with_changes(settings(run={"batch": 64}), probe=changes)
+    with pytest.raises(lwd.InputError, match=says(f"probe.{name}")):
+        lwd.probe(config, data, tmp_path, cpu(network=MatrixNet(data.layout.channels)))
+
+
 def test_a_probe_does_not_continue_with_another_curve_of_the_same_name(tmp_path):
     """Oracle: the file of the schedule is not what it was."""
     file = tmp_path / "curve.json"

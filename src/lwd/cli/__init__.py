@@ -3,6 +3,7 @@
 import argparse
 import ast
 import errno
+import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -98,6 +99,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (InputError, SolveError) as error:
         print(f"lwd: {error}{_flag(parser, arguments, error)}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # the reader of our output has closed it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it once more at the end
+        return 0
     except OSError as error:
         if error.errno not in OF_THE_SYSTEM or error.filename is None:
             raise
@@ -106,6 +110,3 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("lwd: interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output has closed it
-        return 0

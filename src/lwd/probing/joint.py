@@ -14,7 +14,7 @@ from lwd.probing.formats import TraceFile
 from lwd.schedule.io import save_schedule
 from lwd.schedule.learned import Learnable, Polynomial
 from lwd.surfaces.verdict import Verdict
-from lwd.training.config import Config, load_config, with_changes
+from lwd.training.config import Config, ProbeSettings, load_config, with_changes
 from lwd.training.rho import RhoProbe
 from lwd.training.task import RunOptions, Task, prepare
 from lwd.training.text import with_text_model
@@ -59,11 +59,7 @@ def probe(
     config = with_text_model(load_config(config) if isinstance(config, str) else config, init_from)
     options, devices = prepare(options, config)
     p, o = config.probe, config.objective
-    if p.burn_in >= p.steps:
-        raise InputError(
-            f"probe.burn_in={p.burn_in} leaves none of the {p.steps} steps to average rho; lower it",
-            argument="probe.burn_in",
-        )
+    _check(p)
     config = probe_config(config)
     data = open_data(data, config, device=devices.device)
     schedule = schedule or starting_schedule(data.layout.names, p.degree, p.start)
@@ -90,6 +86,17 @@ def probe(
         _write(Path(out), frozen, rho, about)
     devices.wait()  # other processes may read these files
     return Probed(outcome, frozen, verdict, rho.curves())
+
+
+def _check(probe: ProbeSettings) -> None:
+    if probe.burn_in >= probe.steps:
+        raise InputError(
+            f"probe.burn_in={probe.burn_in} leaves none of the {probe.steps} steps to average rho; lower it",
+            argument="probe.burn_in",
+        )
+    if probe.focus or probe.times != "uniform":
+        name = "probe.focus" if probe.focus else "probe.times"
+        raise InputError(f"{name} has no effect on a joint probe; use it with the surface method", argument=name)
 
 
 def probe_config(config: Config) -> Config:
