@@ -3,6 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+import lwd.compute.rounding
 import lwd.compute.spin  # noqa: F401 - before torch is loaded
 from lwd.version import __version__
 

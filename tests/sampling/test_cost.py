@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
+import pytest
 import torch
 
 import lwd
+from lwd.compute.rounding import is_intel
 from lwd.sampler import FlowField
 from pipelines import LAYOUT
 from reference import busy_network, small_config
@@ -68,3 +70,13 @@ def test_a_field_that_cannot_be_divided_is_solved_as_before():
     parts = lwd.solve(field, noise, adaptive="sample", rtol=1e-3)
     torch.testing.assert_close(parts.z, whole.z, atol=1e-12, rtol=0)
     assert torch.equal(replace(field, label=torch.arange(24)).rows(torch.tensor([3, 5])).label, torch.tensor([3, 5]))
+
+
+@pytest.mark.parametrize(
+    ("text", "intel"), [("vendor_id\t: GenuineIntel\n", True), ("vendor_id\t: AuthenticAMD\n", False)]
+)
+def test_only_intel_machines_get_the_setting(tmp_path, text, intel):
+    """Oracle: the vendor's name; no file, as on other systems, is not an error."""
+    (tmp_path / "cpuinfo").write_text(f"processor\t: 0\n{text}")
+    assert is_intel(tmp_path / "cpuinfo") is intel
+    assert not is_intel(tmp_path / "missing")
