@@ -1,7 +1,7 @@
 """Matrix products that round the same for every batch size. Imported before torch, whose MKL reads the setting once.
 
 On some Intel CPUs (seen with AMX) MKL otherwise picks kernels by the number of rows, and a sample would depend on its
-batch. It costs 5 to 10% of a product there. Other CPUs keep their default.
+batch. Products are a little slower there. Other CPUs keep their default.
 """
 
 import os
