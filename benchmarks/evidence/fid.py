@@ -2,10 +2,10 @@
 
     python benchmarks/evidence/fid.py LATENTS --out DIR [--part K/N]
 
-LATENTS are those of the study. DIR holds the networks and their samples: networks that are there are not trained
-again, and a killed run continues. Several processes may share DIR, each with its own part (`--part 1/2`). Results go
-to results/fid.json. Needs `lwd data fetch` of inception and efficientnet-lite0; about 20 minutes for each network on
-one core, and 40 minutes for the reference.
+LATENTS are those of the study. Networks in results/fid.json are skipped. DIR holds networks and samples: what is there
+is kept, and a killed run continues. Several processes may share DIR, each with its own part (`--part 1/2`). Needs `lwd
+data fetch` of inception and efficientnet-lite0; about 20 minutes for each network on one core, and 40 minutes for the
+reference.
 """
 
 import argparse
@@ -73,7 +73,9 @@ def main() -> None:
     a = parser.parse_args()
     study = Study(PATH.parent / f"{PROTOCOL['study']}.yaml", a.latents, a.out, "fashion")
     first, step = map(int, a.part.split("/"))
-    for seed, arm in runs()[first - 1 :: step]:
+    rows = json.loads(FILE.read_text())["rows"] if FILE.is_file() else []
+    done = {(row["seed"], row["arm"]) for row in rows}
+    for seed, arm in [run for run in runs()[first - 1 :: step] if run not in done]:
         row = a.out / f"{slug(arm)}-seed{seed}" / "row.json"
         if not row.is_file():
             write_json(row, run(study, arm, seed))
