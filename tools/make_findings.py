@@ -287,6 +287,9 @@ def page(text: str) -> str:
         ),
         "handover": lambda: curve_tables.handover_table(rows_of("handover"), dedicated),
         "focus": lambda: curve_tables.focus_table(rows_of("focus"), rows_of("handover")),
+        "ceiling": lambda: curve_tables.ceiling_table(
+            rows_of("ceiling"), values(rows_of("fashion-length"), "offset 0.3, width 96", "2400 steps", METRIC)
+        ),
         "lengths": lengths,
         "fid": fid,
         "predictors": predictors,

@@ -1,4 +1,4 @@
-"""Tables of curves in networks that work under every schedule (search.py, handover.py)."""
+"""Tables of curves in networks that work under every schedule (search.py, handover.py, ceiling.py)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -75,6 +75,30 @@ def trained_table(rows: Rows, bases: Mapping[str, Found]) -> str:
     for arm in dict.fromkeys(str(row["arm"]) for row in rows):
         found = values(rows, arm, "accurate", "frechet")
         lines.append(_row([arm, str(len(found)), _mean(found), *(paired(found, base) for base in bases.values())]))
+    return "\n".join(lines)
+
+
+def known(rows: Rows, case: str, arm: str, judge: str = "judge") -> Found:
+    """Distances of texture beside known semantic latents, by seed; `arm` is the start of its name."""
+    mine = [row for row in rows if row["case"] == case and row["arm"].startswith(arm) and judge in row["scores"]]
+    return {row["seed"]: row["scores"][judge] for row in mine}
+
+
+def ceiling_table(rows: Rows, trained: Found) -> str:
+    """Texture beside known semantic latents; `trained` are networks for offset 0.3, beside those for texture only."""
+    arms = ("offset 0.3", "clean", "level 0.9", "level 0.5", "nothing")
+    head = ["networks", "seeds", "offset 0.3", "clean", "at 0.9", "at 0.5", "nothing", "clean / offset 0.3"]
+    lines = _head([*head, "clean / nothing", "second judge: clean / offset 0.3", "clean / nothing"])
+    for case in [case for case in cases(rows) if case != "trained"]:
+        found = {arm: known(rows, case, arm) for arm in arms}
+        offset, clean, _, _, nothing = found.values()
+        seconds = [known(rows, case, arm, "second") for arm in arms]
+        cells = [case, str(len(clean)), *map(_mean, found.values()), paired(clean, offset), paired(clean, nothing)]
+        lines.append(_row([*cells, paired(seconds[1], seconds[0]), paired(seconds[1], seconds[4])]))
+    only = known(rows, "trained", "texture only")
+    if only:
+        cells = ["trained for it, 2,400 steps", str(len(only)), _mean(trained), _mean(only), *["-"] * 3]
+        lines.append(_row([*cells, paired(only, trained), *["-"] * 3]))
     return "\n".join(lines)
 
 

@@ -25,6 +25,7 @@ from lwd.images.catalog import open_source
 from lwd.images.pictures import SourcePictures
 from lwd.images.sources import ImageSource, Subset
 from lwd.io.files import write_json
+from lwd.io.locks import held
 from lwd.latents.encode import encode
 from lwd.latents.encoders import Encoders, Semantic, load_compressor
 from lwd.latents.settings import EncodeSettings
@@ -74,14 +75,15 @@ def make_latents(protocol: dict[str, Any], texture: str, out: Path) -> Texture:
     few = Subset(train, np.arange(0, len(train), len(train) // FITTED))
     pairs = [about["groups"] for name, about in protocol["pairs"].items() if texture_of(protocol, name) == texture]
     used = {name: about for name, about in protocol["encoders"].items() if any(name in groups for groups in pairs)}
-    semantics = {name: _semantic(about, few, out / name) for name, about in used.items()}
-    decoder = TextureAutoencoder.load(texture) if texture != "patches" else _patches(protocol, few, out / texture)
     suffix, found = "" if texture == protocol["texture"] else f"-{texture}", {}
-    for part, source in (("latents", train), ("held-out", open_source(protocol["held_out"]))):
-        record = {name: one.encoder.identity for name, one in semantics.items()} | {"texture": texture}
-        loaded = Encoders(decoder, semantics, record=record)
-        encode(source, out / f"{part}{suffix}", loaded, EncodeSettings(batch=50, dtype="float16", threads=1))
-        found[part] = out / f"{part}{suffix}"
+    with held(out / ".fit"):  # another process with the same folder waits, and then finds everything
+        semantics = {name: _semantic(about, few, out / name) for name, about in used.items()}
+        decoder = TextureAutoencoder.load(texture) if texture != "patches" else _patches(protocol, few, out / texture)
+        for part, source in (("latents", train), ("held-out", open_source(protocol["held_out"]))):
+            record = {name: one.encoder.identity for name, one in semantics.items()} | {"texture": texture}
+            loaded = Encoders(decoder, semantics, record=record)
+            encode(source, out / f"{part}{suffix}", loaded, EncodeSettings(batch=50, dtype="float16", threads=1))
+            found[part] = out / f"{part}{suffix}"
     return Texture(found, decoder)
 
 

@@ -117,3 +117,18 @@ def test_the_table_of_the_search_uses_the_path_of_seed_0_in_all_networks():
     cells = script("curve_tables").search_table(rows).splitlines()[-1].split(" | ")
     assert cells[7].startswith("0.500 [0.500")
     assert cells[5].startswith("0.387 ")  # the geometric mean of 1/2 and 3/10
+
+
+def test_the_table_of_ceilings_pairs_networks_of_one_seed():
+    """Oracle: made-up distances; networks that only draw texture are compared with those trained for the offset."""
+
+    def rows(case, arm, **by_seed):
+        return [{"case": case, "seed": int(s[1]), "arm": arm, "scores": {"judge": v}} for s, v in by_seed.items()]
+
+    found = rows("labels", "offset 0.3", s0=10, s1=20) + rows("labels", "clean", s0=5, s1=10)
+    found += rows("labels", "nothing", s0=20, s1=40) + rows("trained", "texture only, power 2", s0=3, s2=9)
+    found += [{"case": "trained", "seed": 0, "arm": "texture only, power 2, fid", "scores": {"fid": 70.0}}]
+    labels, trained = script("curve_tables").ceiling_table(found, {0: 4.0, 1: 6.0, 2: 12.0}).splitlines()[-2:]
+    assert labels.split(" | ")[7:9] == ["0.500 [0.500, 0.500]", "0.250 [0.250, 0.250]"]
+    assert trained.split(" | ")[3] == "6.00"
+    assert trained.split(" | ")[7] == "0.750 [0.750, 0.750]"
