@@ -31,7 +31,7 @@ from lwd.evaluation.evaluate import evaluate
 from lwd.evaluation.settings import EvaluateSettings
 from lwd.groups import Layout
 from lwd.io.files import read_json, write_json
-from lwd.latents.reader import LatentReader
+from lwd.latents.reader import LatentReader, fingerprint_of
 from lwd.path import Velocity, interpolate
 from lwd.sampler import seeded_noise
 from lwd.sampling.generator import Generator, open_generator
@@ -129,6 +129,10 @@ class Bench:
     def judges(self) -> dict[str, Judge]:
         return {name: Judge(about["judge"], about["reference"], "", True) for name, about in PROTOCOL["judges"].items()}
 
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint_of(self.latents)
+
     def real(self, count: int) -> Tensor:
         """Latents of the images whose semantic latents are shown."""
         reader = LatentReader(self.latents)
@@ -147,11 +151,10 @@ class Bench:
         return {name: judge(folder, False)["frechet"]["value"] for name, judge in self.judges.items()}
 
     def beside(self, model: Path, samples: dict[str, Any], level: float, folder: Path) -> None:
-        """Draw beside real semantic latents; the schedule is not used."""
+        """Draw beside real semantic latents, which no schedule moves."""
         settings = SampleSettings(kinds=("npz",), threads=1, batch=100, **samples)
-        draw_beside(
-            open_generator(model, settings, None, "fashion", "cpu", "cascade"), self.real(settings.count), level, folder
-        )
+        generator = open_generator(model, settings, None, "fashion", "cpu")
+        draw_beside(generator, self.real(settings.count), level, folder)
 
 
 def any_schedule(bench: Bench, case: str, seed: int) -> list[dict[str, Any]]:
@@ -216,7 +219,7 @@ def main() -> None:
             print(json.dumps(new), flush=True)
             rows = json.loads(FILE.read_text())["rows"] if FILE.is_file() else []  # another process may have added some
             known = {(row["case"], row["seed"], row["arm"]): row for row in [*rows, *new]}
-            write_json(FILE, {"study": "ceiling", "rows": list(known.values())})
+            write_json(FILE, {"study": "ceiling", "latents": bench.fingerprint, "rows": list(known.values())})
 
 
 if __name__ == "__main__":

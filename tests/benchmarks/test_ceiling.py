@@ -1,10 +1,13 @@
 """The ceiling of any schedule: texture drawn beside semantic latents that are known."""
 
+import numpy as np
 import pytest
 import torch
 
 import lwd
 from evidence import script
+from lwd.sampling.generator import open_generator
+from lwd.sampling.settings import SampleSettings
 
 ceiling = script("ceiling")
 LAYOUT = lwd.Layout.of(texture=1, semantic=1)
@@ -42,3 +45,16 @@ def test_a_network_for_texture_only_sees_clean_semantic_latents_at_the_chosen_ti
     assert torch.allclose(times[:, 0], ((tau - 0.01) / 0.99) ** 2, atol=1e-4)
     assert float(times[1:, 1].min()) == 1
     assert ceiling.texture_only(1).times(0.0).tolist() == [0, 0]
+
+
+def test_samples_beside_real_latents_do_not_depend_on_the_batch(tmp_path):
+    """Oracle: the same noises and latents in other batches; two samples differ."""
+    real = torch.randn(5, 24, 4, 4, generator=torch.Generator().manual_seed(0))
+    found = []
+    for batch in (2, 5):
+        settings = SampleSettings(count=5, solver="ab3", steps=2, batch=batch, threads=1)
+        ceiling.draw_beside(open_generator("fashion", settings, None, None, "cpu"), real, 1.0, tmp_path / str(batch))
+        found.append(np.load(tmp_path / str(batch) / "samples.npz")["arr_0"].astype(int))
+    assert found[0].shape == (5, 28, 28, 3)
+    assert abs(found[0] - found[1]).max() <= 1
+    assert abs(found[0][0] - found[0][1]).mean() > 5
