@@ -1,4 +1,4 @@
-"""Refresh docs/findings.md: tables between its markers, and pictures in docs/images, from the JSON files in results/.
+"""Refresh docs/findings*.md: tables between their markers, and pictures in docs/images, from the files in results/.
 
 python tools/make_findings.py [--check]
 """
@@ -19,7 +19,8 @@ import pictures  # noqa: E402
 from pair_tables import PAIR_CURVES, clock_table, learned_table, pair_table, ranks  # noqa: E402
 from tables import interval, paired, ratio, values  # noqa: E402
 
-RESULTS, PAGE, PICTURES = ROOT / "results", ROOT / "docs" / "findings.md", ROOT / "docs" / "images"
+RESULTS, PICTURES = ROOT / "results", ROOT / "docs" / "images"
+PAGES = [ROOT / "docs" / f"{name}.md" for name in ("findings", "findings-trained", "findings-one-network")]
 GRID = ("fashion-short", "fashion-grid")
 CLOCKS = ("stages 3 and 5", "stage 5")
 """Rows of pairs.yaml: three clocks, and two to compare them with."""
@@ -35,7 +36,7 @@ def rows_of(*studies: str) -> list[dict[str, Any]]:
     found = [json.loads(path.read_text()) for path in paths if path.is_file()]
     if len({SAME.get(str(one.get("latents")), one.get("latents")) for one in found}) > 1:
         raise SystemExit(f"{', '.join(studies)} were trained on different latents, and cannot be compared")
-    return [row for one in found for row in one["rows"]]
+    return [curve_tables.better_start(row) for one in found for row in one["rows"]]
 
 
 def arms_of(*studies: str) -> list[str]:
@@ -304,11 +305,12 @@ def page(text: str) -> str:
 
 
 if __name__ == "__main__":
-    fresh = page(PAGE.read_text())
+    fresh = {path: page(path.read_text()) for path in PAGES}
     if "--check" in sys.argv:
-        sys.exit(fresh != PAGE.read_text())
-    PAGE.write_text(fresh)
+        sys.exit(any(path.read_text() != text for path, text in fresh.items()))
+    for path, text in fresh.items():
+        path.write_text(text)
     pictures.draw_offsets(rows_of(*GRID), PICTURES / "findings-offsets.png")
     pictures.draw_ratios(rows_of, PICTURES / "findings-ratios.png")
     pictures.draw_found(rows_of("search"), PICTURES / "findings-paths.png")
-    print(PAGE)
+    print(*PAGES, sep="\n")

@@ -23,6 +23,14 @@ def cases(rows: Rows) -> list[str]:
     return list(dict.fromkeys(row["case"] for row in rows))
 
 
+def better_start(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A row of the search, with the result of its second start if that is better on the samples of the search."""
+    again = row.get("again")
+    if again is None or again["searched"]["best"] >= row["searched"]["best"]:
+        return row
+    return {**row, "leads": again["leads"], "fresh": {**row["fresh"], "best": again["fresh"]["best"]}}
+
+
 def search_table(rows: Rows) -> str:
     """The best path that the search found, on fresh noise."""
     head = ["networks", "seeds", "one clock", "offset 0.3", "best", "best / offset 0.3", "best / one clock"]

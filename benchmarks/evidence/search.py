@@ -1,10 +1,11 @@
 """How much better than offset 0.3 can any schedule be? The protocol is search.yaml.
 
-    python benchmarks/evidence/search.py LATENTS --out DIR [--case labels] [--seed 0]
+    python benchmarks/evidence/search.py LATENTS --out DIR [--case labels] [--seed 0] [--again]
 
 Trains networks that work under every schedule, searches the path with the lowest Fréchet distance of their samples, and
 compares it with offset 0.3 and one clock on fresh noise. DIR holds networks, samples and trials; what is there is kept,
-and a killed search continues. Results go to results/search.json. Needs `lwd data fetch efficientnet-lite0`; about 20
+and a killed search continues. With --again, networks whose search ended near its start are searched from the path that
+was found with labels and seed 0. Results go to results/search.json. Needs `lwd data fetch efficientnet-lite0`; about 20
 minutes for each network on one core.
 """
 
@@ -100,28 +101,46 @@ class Network:
         return dict(json.loads(kept.read_text()))
 
 
-def run(case: str, seed: int, network: Network, carried: Sequence[float] | None) -> dict[str, Any]:
-    """Search in one network, and compare on fresh noise."""
-    count = 0
+def run(
+    case: str, seed: int, network: Network, carried: Sequence[float] | None, again: Sequence[float] | None = None
+) -> dict[str, Any]:
+    """Search in one network from offset 0.3, or `again` from another path, and compare on fresh noise."""
+    count, prefix = 0, "" if again is None else "again-"
 
     def distance(leads: list[float]) -> float:
         nonlocal count
         count += 1
-        value = network(path(leads), f"trial-{count:03d}", PROTOCOL["search"])["frechet"]["value"]
+        value = network(path(leads), f"{prefix}trial-{count:03d}", PROTOCOL["search"])["frechet"]["value"]
         print(case, seed, count, [round(x, 3) for x in leads], round(value, 3), flush=True)
         return float(value)
 
-    start = leads_of_offset(0.3, PROTOCOL["pieces"])
+    start = leads_of_offset(0.3, PROTOCOL["pieces"]) if again is None else again
     best, value = search(distance, start, PROTOCOL["trials"])
-    curves: dict[str, Schedule] = {"best": path(best), "offset 0.3": Offset(0.3), "synchronous": Synchronous()}
+    curves: dict[str, tuple[str, Schedule]] = {
+        "best": (f"{prefix}best", path(best)),
+        "offset 0.3": ("offset 0.3", Offset(0.3)),
+        "synchronous": ("synchronous", Synchronous()),
+    }
     if carried is not None:
-        curves["best of seed 0"] = path(carried)
-    fresh = {name: network.fresh(curve, name, case == "labels") for name, curve in curves.items()}
+        curves["best of seed 0"] = ("best of seed 0", path(carried))
+    fresh = {name: network.fresh(curve, file, case == "labels") for name, (file, curve) in curves.items()}
     searched = {
         "best": value,
         "offset 0.3": network(Offset(0.3), "searched-offset", PROTOCOL["search"])["frechet"]["value"],
     }
     return {"case": case, "seed": seed, "trials": count, "leads": best, "searched": searched, "fresh": fresh}
+
+
+def stuck(row: dict[str, Any]) -> bool:
+    """Did the search end near its start?"""
+    start = leads_of_offset(0.3, PROTOCOL["pieces"])
+    return max(abs(a - b) for a, b in zip(row["leads"], start, strict=True)) < PROTOCOL["near"]
+
+
+def kept() -> dict[tuple[str, int], dict[str, Any]]:
+    """The rows of results/search.json, to which another process may have added some."""
+    rows = json.loads(FILE.read_text())["rows"] if FILE.is_file() else []
+    return {(row["case"], row["seed"]): row for row in rows}
 
 
 def main() -> None:
@@ -130,21 +149,24 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--case", choices=list(PROTOCOL["cases"]), help="only this setting")
     parser.add_argument("--seed", type=int, choices=PROTOCOL["seeds"], help="only this seed")
+    parser.add_argument("--again", action="store_true", help="search from a second start")
     a = parser.parse_args()
     judge = Judge(PROTOCOL["judge"], PROTOCOL["reference"], "fashion/train")
     second = Judge(PROTOCOL["second"]["judge"], PROTOCOL["second"]["reference"], "", only_frechet=True)
     for seed in PROTOCOL["seeds"] if a.seed is None else [a.seed]:
         for case in [a.case] if a.case else PROTOCOL["cases"]:
-            rows = json.loads(FILE.read_text())["rows"] if FILE.is_file() else []
-            found = {(row["case"], row["seed"]): row for row in rows}
-            if (case, seed) in found:
+            found = kept()
+            mine, first = found.get((case, seed)), found.get((case, 0))
+            again = mine is not None and "again" not in mine and stuck(mine)
+            if not (again if a.again else mine is None):
                 continue
-            first = found.get((case, 0))
             network = Network(network_of(PROTOCOL, case, seed, a.latents, a.out), judge, second)
-            row = run(case, seed, network, first and first["leads"])
+            if mine is None:
+                row = run(case, seed, network, first and first["leads"])
+            else:
+                row = mine | {"again": run(case, seed, network, None, found[("labels", 0)]["leads"])}
             print(json.dumps(row), flush=True)
-            rows = json.loads(FILE.read_text())["rows"] if FILE.is_file() else []  # another process may have added some
-            write_json(FILE, {"study": "search", "rows": [*rows, row]})
+            write_json(FILE, {"study": "search", "rows": list((kept() | {(case, seed): row}).values())})
 
 
 if __name__ == "__main__":

@@ -132,3 +132,13 @@ def test_the_table_of_ceilings_pairs_networks_of_one_seed():
     assert labels.split(" | ")[7:9] == ["0.500 [0.500, 0.500]", "0.250 [0.250, 0.250]"]
     assert trained.split(" | ")[3] == "6.00"
     assert trained.split(" | ")[7] == "0.750 [0.750, 0.750]"
+
+
+def test_a_second_start_of_the_search_counts_if_it_is_better_on_the_samples_of_the_search():
+    """Oracle: the protocol. The fresh samples do not choose."""
+    better = script("curve_tables").better_start
+    row = {"leads": [0.1], "searched": {"best": 5.0}, "fresh": {"best": "first", "offset 0.3": "same"}}
+    assert better(row) == row
+    for value, fresh in ((4.0, "second"), (6.0, "first")):
+        again = {"leads": [0.2], "searched": {"best": value}, "fresh": {"best": "second"}}
+        assert better({**row, "again": again})["fresh"] == {"best": fresh, "offset 0.3": "same"}
