@@ -56,9 +56,15 @@ def test_lines_wrap_at_120():
 
 
 def test_links_between_pages_lead_somewhere():
+    """Oracle: the files, and GitHub's anchors of their headings: small letters, no punctuation, hyphens for spaces."""
     for page in PAGES:
-        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page.name}: {target}"
+        for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", page.read_text()):
+            file = page.parent / target if target else page
+            assert file.exists(), f"{page.name}: {target}"
+            if anchor:
+                headings = re.findall(r"^#+ (.*)$", file.read_text(), re.MULTILINE)
+                anchors = [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
+                assert anchor in anchors, f"{page.name}: {target}#{anchor}"
 
 
 def test_every_equation_of_the_paper_has_a_function_and_a_test():

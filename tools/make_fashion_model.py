@@ -30,7 +30,7 @@ SETTINGS = tuple(
     for change in ("run.sample_every=0", "objective.weight_gradient=none", "run.tau=logit-normal")
     for word in ("--set", change)
 )
-"""No rate correction and logit-normal times: the best cell of the ablation in docs/findings.md."""
+"""No rate correction and logit-normal times: the best cell of the ablation in docs/findings-trained.md."""
 LAMBDAS = "0.0005,0.001,0.002,0.004,0.008,0.016,0.03,0.06,0.12,0.25"
 
 

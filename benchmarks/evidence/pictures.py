@@ -1,4 +1,4 @@
-"""Pictures of docs/findings.md."""
+"""Pictures of docs/findings.md and the pages with its studies."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence

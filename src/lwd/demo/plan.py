@@ -16,7 +16,7 @@ SPECS = {"synchronous": "synchronous", "offset 0.3": "offset:0.3", "learned": ""
 """Schedules to train under; the learned one comes from the surfaces."""
 NAMES = tuple(SPECS)
 UNTRAINED = {"cascade 0.9": "cascade:0.9"}
-"""Schedules that nothing is trained for: see "A cascade that waits" in docs/findings.md."""
+"""Schedules that nothing is trained for: see "A cascade that waits" in docs/findings-one-network.md."""
 ONE = "one network"
 VARIANTS = ("plain", "guided", ONE)
 """Samples of the networks trained for each schedule, without and with guidance, and of the surface probe's network,
