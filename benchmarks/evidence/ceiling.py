@@ -1,12 +1,13 @@
-"""What would texture be worth if the semantic latent were known? The protocol is ceiling.yaml.
+"""What would texture be worth if the semantic latent were known? The protocols are ceiling.yaml and ceiling-cifar.yaml.
 
-    python benchmarks/evidence/ceiling.py LATENTS --out DIR [--case labels] [--seed 0] [--fid]
+    python benchmarks/evidence/ceiling.py LATENTS --out DIR [--study ceiling-cifar] [--case labels] [--seed 0] [--fid]
 
 Draws texture beside the semantic latents of real images, clean or held at a noise level, and compares it with samples
 under offset 0.3. DIR holds networks and scores (and may be that of search.py); what is there is kept, and a killed run
-continues. `--case trained`: the networks that only draw texture; with --fid, these are scored by FID as well. Results
-go to results/ceiling.json. Needs `lwd data fetch` of efficientnet-lite0 and, for --fid, inception. About 10 minutes for
-each network on one core; with --fid 20 more, and 40 for the reference.
+continues. `--case trained` (Fashion-MNIST): the networks that only draw texture. With --fid, the arms that the protocol
+names, or these networks, are scored by FID as well. Results go to results/STUDY.json. Needs `lwd data fetch` of
+efficientnet-lite0 and, for --fid, inception. About 10 minutes for each network on one core (CIFAR-10: 25); with --fid
+20 more for each arm, and 40 for the reference.
 """
 
 import argparse
@@ -14,7 +15,7 @@ import json
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ import torch
 import yaml
 from search import PROTOCOL as SEARCH
 from search import network_of
-from study import RESULTS, Judge, slug
+from study import RESULTS, Judge, curve_of, slug
 from torch import Tensor
 
 from lwd.compute.devices import threads
@@ -45,8 +46,7 @@ from lwd.training.devices import Devices
 from lwd.training.task import RunOptions
 from lwd.training.train import train
 
-PROTOCOL = yaml.safe_load((Path(__file__).parent / "ceiling.yaml").read_text())
-FILE = RESULTS / "ceiling.json"
+STUDIES = ("ceiling", "ceiling-cifar")
 TEXTURE, SEMANTIC = "texture", "semantic"
 KNOTS = 65
 Scores = dict[str, float]
@@ -90,9 +90,8 @@ def texture_only(power: float) -> PiecewiseLinear:
     return PiecewiseLinear(tau, {TEXTURE: [0.0, *clock**power], SEMANTIC: [0.0, *np.ones(KNOTS)]})
 
 
-def trained_for_it(power: float, seed: int, latents: Path, out: Path) -> Path:
+def trained_for_it(p: dict[str, Any], power: float, seed: int, latents: Path, out: Path) -> Path:
     """A network that is trained to draw texture beside clean semantic latents, and nothing else."""
-    p = PROTOCOL["trained"]
     folder = out / f"texture-only-{power}-seed{seed}"
     folder.mkdir(parents=True, exist_ok=True)
     save_schedule(texture_only(power), folder / "schedule.json")
@@ -122,16 +121,28 @@ def draw_beside(generator: Generator, real: Tensor, level: float, out: Path) -> 
 class Bench:
     """What all networks are scored with. Scores are kept in DIR."""
 
+    protocol: dict[str, Any]
     latents: Path
     out: Path
 
     @cached_property
     def judges(self) -> dict[str, Judge]:
-        return {name: Judge(about["judge"], about["reference"], "", True) for name, about in PROTOCOL["judges"].items()}
+        return {
+            name: Judge(about["judge"], about["reference"], "", True) for name, about in self.protocol["judges"].items()
+        }
 
     @property
     def fingerprint(self) -> str:
         return fingerprint_of(self.latents)
+
+    @property
+    def decoder(self) -> str:
+        return str(self.protocol.get("decoder", "fashion"))
+
+    def network(self, case: str, seed: int) -> Path:
+        """A network at independent times: one of the protocol's own, or of the search."""
+        protocol = self.protocol if "preset" in self.protocol else SEARCH
+        return network_of(protocol, case, seed, self.latents, self.out) / "probe"
 
     def real(self, count: int) -> Tensor:
         """Latents of the images whose semantic latents are shown."""
@@ -150,46 +161,56 @@ class Bench:
     def judged(self, folder: Path) -> Scores:
         return {name: judge(folder, False)["frechet"]["value"] for name, judge in self.judges.items()}
 
+    def fid(self, folder: Path) -> Scores:
+        """FID and all other metrics of Inception, and the Fréchet distance of EfficientNet-Lite."""
+        scoring = EvaluateSettings(encoder="efficientnet-lite0", threads=1)
+        reference = self.protocol.get("reference", "fashion/train")
+        scores, _ = evaluate(folder / "samples.npz", reference, scoring, folder / "evaluation.json", "cpu")
+        return {name: metric.value for name, metric in scores.metrics.items()}
+
     def beside(self, model: Path, samples: dict[str, Any], level: float, folder: Path) -> None:
         """Draw beside real semantic latents, which no schedule moves."""
         settings = SampleSettings(kinds=("npz",), threads=1, batch=100, **samples)
-        generator = open_generator(model, settings, None, "fashion", "cpu")
+        generator = open_generator(model, settings, None, self.decoder, "cpu")
         draw_beside(generator, self.real(settings.count), level, folder)
 
+    def draw(self, model: Path, samples: dict[str, Any], about: dict[str, Any], folder: Path) -> None:
+        """Draw under the schedule of an arm, or beside real semantic latents at its level."""
+        if "level" in about:
+            self.beside(model, samples, about["level"], folder)
+            return
+        settings, file = SampleSettings(kinds=("npz",), threads=1, batch=100, **samples), folder / "curve.json"
+        folder.mkdir(parents=True, exist_ok=True)
+        save_schedule(curve_of(about, (TEXTURE, SEMANTIC)), file)
+        generate(open_generator(model, settings, None, self.decoder, "cpu", str(file)), folder)
 
-def any_schedule(bench: Bench, case: str, seed: int) -> list[dict[str, Any]]:
+
+def any_schedule(bench: Bench, case: str, seed: int, fid: bool) -> list[dict[str, Any]]:
     """All arms in one network at independent times."""
-    model = network_of(SEARCH, case, seed, bench.latents, bench.out) / "probe"
-    rows = []
-    for name, about in PROTOCOL["arms"].items():
+    model, p, rows = bench.network(case, seed), bench.protocol, []
+    for name, about in p["arms"].items():
 
-        def make(folder: Path, about: dict[str, Any] = about) -> Scores:
-            samples = PROTOCOL["samples"]
-            if "schedule" in about:
-                settings = SampleSettings(kinds=("npz",), threads=1, batch=100, **samples)
-                generate(open_generator(model, settings, None, "fashion", "cpu", about["schedule"]), folder)
-            else:
-                bench.beside(model, samples, about["level"], folder)
-            return bench.judged(folder)
+        def make(folder: Path, about: dict[str, Any] = about, samples: str = "samples") -> Scores:
+            bench.draw(model, p[samples], about, folder)
+            return bench.judged(folder) if samples == "samples" else bench.fid(folder)
 
-        rows.append({"arm": name, "scores": bench.kept(f"{slug(case)}-seed{seed}-{slug(name)}", make)})
+        file = f"{slug(case)}-seed{seed}-{slug(name)}"
+        rows.append({"arm": name, "scores": bench.kept(file, make)})
+        if fid and name in p.get("fid arms", ()):
+            rows.append({"arm": f"{name}, fid", "scores": bench.kept(f"{file}-fid", partial(make, samples="fid"))})
     return rows
 
 
 def texture_networks(bench: Bench, seed: int, fid: bool) -> list[dict[str, Any]]:
     """Networks that only draw texture, with the better of two tempos (chosen on seed 0)."""
-    p = PROTOCOL["trained"]
+    p = bench.protocol["trained"]
 
     def scored(power: float, seed: int, samples: str) -> Scores:
-        model = trained_for_it(power, seed, bench.latents, bench.out)
+        model = trained_for_it(p, power, seed, bench.latents, bench.out)
 
         def make(folder: Path) -> Scores:
             bench.beside(model, p[samples], 1.0, folder)
-            if samples != "fid":
-                return bench.judged(folder)
-            scoring = EvaluateSettings(encoder="efficientnet-lite0", threads=1)
-            scores, _ = evaluate(folder / "samples.npz", "fashion/train", scoring, folder / "evaluation.json", "cpu")
-            return {name: metric.value for name, metric in scores.metrics.items()}
+            return bench.judged(folder) if samples != "fid" else bench.fid(folder)
 
         return bench.kept(f"texture-only-{power}-seed{seed}-{samples}", make)
 
@@ -207,19 +228,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("latents", type=Path)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--case", choices=[*PROTOCOL["cases"], "trained"], help="only this setting")
-    parser.add_argument("--seed", type=int, choices=PROTOCOL["seeds"], help="only this seed")
-    parser.add_argument("--fid", action="store_true", help="FID of the networks that only draw texture")
+    parser.add_argument("--study", choices=STUDIES, default=STUDIES[0])
+    parser.add_argument("--case", help="only this setting")
+    parser.add_argument("--seed", type=int, help="only this seed")
+    parser.add_argument("--fid", action="store_true", help="also by FID")
     a = parser.parse_args()
-    bench = Bench(a.latents, a.out)
-    for seed in PROTOCOL["seeds"] if a.seed is None else [a.seed]:
-        for case in [a.case] if a.case else [*PROTOCOL["cases"], "trained"]:
-            found = texture_networks(bench, seed, a.fid) if case == "trained" else any_schedule(bench, case, seed)
-            new = [{"case": case, "seed": seed} | row for row in found]
+    protocol = yaml.safe_load((Path(__file__).parent / f"{a.study}.yaml").read_text())
+    bench, file = Bench(protocol, a.latents, a.out), RESULTS / f"{a.study}.json"
+    cases = [*protocol["cases"], *(["trained"] if "trained" in protocol else [])]
+    if a.case not in (None, *cases) or a.seed not in (None, *protocol["seeds"]):
+        parser.error(f"{a.study} has the cases {', '.join(cases)} and the seeds {protocol['seeds']}")
+    for seed in protocol["seeds"] if a.seed is None else [a.seed]:
+        for case in [a.case] if a.case else cases:
+            run = texture_networks(bench, seed, a.fid) if case == "trained" else any_schedule(bench, case, seed, a.fid)
+            new = [{"case": case, "seed": seed} | row for row in run]
             print(json.dumps(new), flush=True)
-            rows = json.loads(FILE.read_text())["rows"] if FILE.is_file() else []  # another process may have added some
+            rows = json.loads(file.read_text())["rows"] if file.is_file() else []  # another process may have added some
             known = {(row["case"], row["seed"], row["arm"]): row for row in [*rows, *new]}
-            write_json(FILE, {"study": "ceiling", "latents": bench.fingerprint, "rows": list(known.values())})
+            write_json(file, {"study": a.study, "latents": bench.fingerprint, "rows": list(known.values())})
 
 
 if __name__ == "__main__":

@@ -162,7 +162,7 @@ def main() -> None:
                 continue
             network = Network(network_of(PROTOCOL, case, seed, a.latents, a.out), judge, second)
             if mine is None:
-                row = run(case, seed, network, first and first["leads"])
+                row = run(case, seed, network, first["leads"] if first else None)
             else:
                 row = mine | {"again": run(case, seed, network, None, found[("labels", 0)]["leads"])}
             print(json.dumps(row), flush=True)

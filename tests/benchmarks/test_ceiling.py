@@ -8,6 +8,7 @@ import lwd
 from evidence import script
 from lwd.sampling.generator import open_generator
 from lwd.sampling.settings import SampleSettings
+from lwd.schedule.io import load_schedule
 
 ceiling = script("ceiling")
 LAYOUT = lwd.Layout.of(texture=1, semantic=1)
@@ -58,3 +59,13 @@ def test_samples_beside_real_latents_do_not_depend_on_the_batch(tmp_path):
     assert found[0].shape == (5, 28, 28, 3)
     assert abs(found[0] - found[1]).max() <= 1
     assert abs(found[0][0] - found[0][1]).mean() > 5
+
+
+def test_an_arm_is_drawn_under_its_schedule(tmp_path, monkeypatch):
+    """Oracle: the definition of tau^3."""
+    drawn = []
+    monkeypatch.setattr(ceiling, "generate", lambda generator, folder: drawn.append(generator))
+    monkeypatch.setattr(ceiling, "open_generator", lambda *_: load_schedule(_[-1]))
+    samples = {"count": 3, "solver": "ab3", "steps": 2}
+    ceiling.Bench({}, tmp_path, tmp_path).draw(tmp_path, samples, {"shares": [[0, 0, 1]]}, tmp_path / "arm")
+    assert drawn[0].times(0.5).tolist() == pytest.approx([0.125, 0.5])
