@@ -64,8 +64,8 @@ def test_samples_beside_real_latents_do_not_depend_on_the_batch(tmp_path):
 def test_an_arm_is_drawn_under_its_schedule(tmp_path, monkeypatch):
     """Oracle: the definition of tau^3."""
     drawn = []
-    monkeypatch.setattr(ceiling, "generate", lambda generator, folder: drawn.append(generator))
-    monkeypatch.setattr(ceiling, "open_generator", lambda *_: load_schedule(_[-1]))
+    monkeypatch.setattr(ceiling, "generate", lambda generator, _: drawn.append(generator))
+    monkeypatch.setattr(ceiling, "open_generator", lambda *given: load_schedule(given[-1]))
     samples = {"count": 3, "solver": "ab3", "steps": 2}
     ceiling.Bench({}, tmp_path, tmp_path).draw(tmp_path, samples, {"shares": [[0, 0, 1]]}, tmp_path / "arm")
     assert drawn[0].times(0.5).tolist() == pytest.approx([0.125, 0.5])
