@@ -1,4 +1,4 @@
-"""Tables of curves in networks that work under every schedule (search.py, handover.py, ceiling.py)."""
+"""Tables of curves in networks that work under every schedule (search.py, handover.py)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -35,36 +35,38 @@ def search_table(rows: Rows) -> str:
     """The best path that the search found, on fresh noise."""
     head = ["networks", "seeds", "one clock", "offset 0.3", "best", "best / offset 0.3", "best / one clock"]
     head += ["path of seed 0, in all / offset 0.3", "second judge: best / offset 0.3"]
-    lines = _head(head)
+    lines = head_of(head)
     for case in cases(rows):
         one, offset, best, carried = (
             scores(rows, case, name, "fresh") for name in ("synchronous", "offset 0.3", "best", "best of seed 0")
         )
         carried |= {0: best[0]} if 0 in best else {}  # its own path, on fresh noise
         second = [scores(rows, case, name, "fresh", SECOND) for name in ("best", "offset 0.3")]
-        cells = [case, str(len(best)), *(_mean(found) for found in (one, offset, best))]
-        lines.append(_row([*cells, paired(best, offset), paired(best, one), paired(carried, offset), paired(*second)]))
+        cells = [case, str(len(best)), *(mean_of(found) for found in (one, offset, best))]
+        lines.append(
+            row_of([*cells, paired(best, offset), paired(best, one), paired(carried, offset), paired(*second)])
+        )
     return "\n".join(lines)
 
 
 def handover_table(rows: Rows, dedicated: Callable[[str], Found]) -> str:
     """Curves in the networks of each case; `dedicated` gives the networks that were trained for offset 0.3."""
     names = ("one clock", "offset 0.3", "handover 0.8", "handover 0.9", "cascade")
-    lines = _head(
+    lines = head_of(
         ["networks", "seeds", *(SHOWN.get(name, name) for name in names), *(f"cascade:0.9 / {base}" for base in BASES)]
     )
     for case in cases(rows):
         found = {name: scores(rows, case, name, "schedules") for name in names}
         mine = found["handover 0.9"]
-        cells = [case, str(len(mine)), *(_mean(found[name]) for name in names)]
+        cells = [case, str(len(mine)), *(mean_of(found[name]) for name in names)]
         bases = (found["offset 0.3"], found["one clock"], dedicated(case))
-        lines.append(_row([*cells, *(paired(mine, base) for base in bases)]))
+        lines.append(row_of([*cells, *(paired(mine, base) for base in bases)]))
     return "\n".join(lines)
 
 
 def focus_table(rows: Rows, plain: Rows) -> str:
     """Half of the times on the curve, against none."""
-    lines = _head(["networks", "seeds", "curve", "half on cascade:0.9", "no focus", "focus / no focus"])
+    lines = head_of(["networks", "seeds", "curve", "half on cascade:0.9", "no focus", "focus / no focus"])
     for case in cases(rows):
         for name in ("offset 0.3", "handover 0.9"):
             mine, base = (
@@ -72,51 +74,27 @@ def focus_table(rows: Rows, plain: Rows) -> str:
                 scores(plain, case.removesuffix(" focus"), name, "schedules"),
             )
             lines.append(
-                _row([case, str(len(mine)), SHOWN.get(name, name), _mean(mine), _mean(base), paired(mine, base)])
+                row_of([case, str(len(mine)), SHOWN.get(name, name), mean_of(mine), mean_of(base), paired(mine, base)])
             )
     return "\n".join(lines)
 
 
 def trained_table(rows: Rows, bases: Mapping[str, Found]) -> str:
     """Networks that were trained for the path of the search."""
-    lines = _head(["networks trained for", "seeds", "Fréchet", *(f"of {name}" for name in bases)])
+    lines = head_of(["networks trained for", "seeds", "Fréchet", *(f"of {name}" for name in bases)])
     for arm in dict.fromkeys(str(row["arm"]) for row in rows):
         found = values(rows, arm, "accurate", "frechet")
-        lines.append(_row([arm, str(len(found)), _mean(found), *(paired(found, base) for base in bases.values())]))
+        lines.append(row_of([arm, str(len(found)), mean_of(found), *(paired(found, base) for base in bases.values())]))
     return "\n".join(lines)
 
 
-def known(rows: Rows, case: str, arm: str, judge: str = "judge") -> Found:
-    """Distances of texture beside known semantic latents, by seed; `arm` is the start of its name."""
-    mine = [row for row in rows if row["case"] == case and row["arm"].startswith(arm) and judge in row["scores"]]
-    return {row["seed"]: row["scores"][judge] for row in mine}
+def head_of(names: Sequence[str]) -> list[str]:
+    return [row_of(names), row_of(["---"] * len(names))]
 
 
-def ceiling_table(rows: Rows, trained: Found) -> str:
-    """Texture beside known semantic latents; `trained` are networks for offset 0.3, beside those for texture only."""
-    arms = ("offset 0.3", "clean", "level 0.9", "level 0.5", "nothing")
-    head = ["networks", "seeds", "offset 0.3", "clean", "at 0.9", "at 0.5", "nothing", "clean / offset 0.3"]
-    lines = _head([*head, "clean / nothing", "second judge: clean / offset 0.3", "clean / nothing"])
-    for case in [case for case in cases(rows) if case != "trained"]:
-        found = {arm: known(rows, case, arm) for arm in arms}
-        offset, clean, _, _, nothing = found.values()
-        seconds = [known(rows, case, arm, "second") for arm in arms]
-        cells = [case, str(len(clean)), *map(_mean, found.values()), paired(clean, offset), paired(clean, nothing)]
-        lines.append(_row([*cells, paired(seconds[1], seconds[0]), paired(seconds[1], seconds[4])]))
-    only = known(rows, "trained", "texture only")
-    if only:
-        cells = ["trained for it, 2,400 steps", str(len(only)), _mean(trained), _mean(only), *["-"] * 3]
-        lines.append(_row([*cells, paired(only, trained), *["-"] * 3]))
-    return "\n".join(lines)
-
-
-def _head(names: Sequence[str]) -> list[str]:
-    return [_row(names), _row(["---"] * len(names))]
-
-
-def _row(cells: Sequence[str]) -> str:
+def row_of(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def _mean(found: Mapping[int, float]) -> str:
+def mean_of(found: Mapping[int, float]) -> str:
     return f"{sum(found.values()) / len(found):.2f}" if found else "-"

@@ -122,16 +122,22 @@ def test_the_table_of_the_search_uses_the_path_of_seed_0_in_all_networks():
 def test_the_table_of_ceilings_pairs_networks_of_one_seed():
     """Oracle: made-up distances; networks that only draw texture are compared with those trained for the offset."""
 
-    def rows(case, arm, **by_seed):
-        return [{"case": case, "seed": int(s[1]), "arm": arm, "scores": {"judge": v}} for s, v in by_seed.items()]
+    def rows(case, arm, metric="judge", **by_seed):
+        return [{"case": case, "seed": int(s[1]), "arm": arm, "scores": {metric: v}} for s, v in by_seed.items()]
 
+    tables = script("ceiling_tables")
     found = rows("labels", "offset 0.3", s0=10, s1=20) + rows("labels", "clean", s0=5, s1=10)
     found += rows("labels", "nothing", s0=20, s1=40) + rows("trained", "texture only, power 2", s0=3, s2=9)
-    found += [{"case": "trained", "seed": 0, "arm": "texture only, power 2, fid", "scores": {"fid": 70.0}}]
-    labels, trained = script("curve_tables").ceiling_table(found, {0: 4.0, 1: 6.0, 2: 12.0}).splitlines()[-2:]
-    assert labels.split(" | ")[7:9] == ["0.500 [0.500, 0.500]", "0.250 [0.250, 0.250]"]
-    assert trained.split(" | ")[3] == "6.00"
-    assert trained.split(" | ")[7] == "0.750 [0.750, 0.750]"
+    found += rows("labels", "offset 0.3, fid", "fid", s0=50) + rows("labels", "clean, fid", "fid", s0=40)
+    found += rows("trained", "texture only, power 2, fid", "fid", s0=70)
+    judge, fid = tables.ceiling_table(found, {"judge": "the judge", "fid": "FID"}).splitlines()[-2:]
+    assert judge.split(" | ")[4:6] == ["-", "0.500 [0.500, 0.500]"]
+    assert judge.split(" | ")[-1] == "2.000 [2.000, 2.000] |"
+    assert fid.split(" | ")[3:6] == ["50.00", "-", "0.800 (one seed)"]
+    trained = tables.texture_table(found, {"judge": ("the judge", {0: 4.0, 1: 6.0, 2: 12.0})}).splitlines()[-1]
+    assert trained == "| the judge | 2 | 7.33 | 6.00 | 0.750 [0.750, 0.750] |"
+    clean = tables.schedule_table(found, "labels", "judge", ["clean"]).splitlines()[-1]
+    assert clean == "| clean | 2 | 7.50 | - | 0.500 [0.500, 0.500] |"
 
 
 def test_a_second_start_of_the_search_counts_if_it_is_better_on_the_samples_of_the_search():
