@@ -192,12 +192,14 @@ def any_schedule(bench: Bench, case: str, seed: int, fid: bool) -> list[dict[str
 
         def make(folder: Path, about: dict[str, Any] = about, samples: str = "samples") -> Scores:
             bench.draw(model, p[samples], about, folder)
-            return bench.judged(folder) if samples == "samples" else bench.fid(folder)
+            return bench.fid(folder) if samples == "fid" else bench.judged(folder)
 
         file = f"{slug(case)}-seed{seed}-{slug(name)}"
         rows.append({"arm": name, "scores": bench.kept(file, make)})
-        if fid and name in p.get("fid arms", ()):
-            rows.append({"arm": f"{name}, fid", "scores": bench.kept(f"{file}-fid", partial(make, samples="fid"))})
+        for part in ("accurate", "fid") if fid else ("accurate",):
+            if name in p.get(f"{part} arms", ()):
+                scores = bench.kept(f"{file}-{part}", partial(make, samples=part))
+                rows.append({"arm": f"{name}, {part}", "scores": scores})
     return rows
 
 

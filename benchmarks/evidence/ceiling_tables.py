@@ -43,10 +43,11 @@ def texture_table(rows: Rows, bases: Mapping[str, tuple[str, Found]]) -> str:
 
 
 def schedule_table(rows: Rows, case: str, metric: str, names: Sequence[str]) -> str:
-    """Some schedules in the networks of a case, over offset 0.3 and over one clock."""
+    """Some schedules in the networks of a case, over offset 0.3 and over one clock with the same solver."""
     lines = head_of(["schedule", "seeds", "distance", "of one clock", "of offset 0.3"])
-    one, offset = (known(rows, case, arm, metric) for arm in ("one clock", "offset 0.3"))
     for name in names:
-        found = known(rows, case, name, metric)
-        lines.append(row_of([name, str(len(found)), mean_of(found), paired(found, one), paired(found, offset)]))
+        end = ", accurate" if name.endswith(", accurate") else ""
+        found, one, offset = (known(rows, case, arm, metric) for arm in (name, f"one clock{end}", f"offset 0.3{end}"))
+        if found:
+            lines.append(row_of([name, str(len(found)), mean_of(found), paired(found, one), paired(found, offset)]))
     return "\n".join(lines)
