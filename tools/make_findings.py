@@ -30,10 +30,8 @@ SAME = dict.fromkeys(("92afdb900b86899b", "f06a67af0114e00a"), "6dadf7c37c26875b
 SAMPLER, METRIC = "accurate", "frechet"
 NOT_RUN = "Not run yet."
 COLOURED = ("one clock", "offset 0.15", "offset 0.3", "offset 0.6", "learned", "cascade 0.9", "cascade")
-COLOURED += (
-    "texture first 0.3",
-    *(f"{name}, accurate" for name in ("one clock", "offset 0.3", "learned", "cascade 0.9")),
-)
+COLOURED += ("texture first 0.3",)
+COLOURED += tuple(f"{name}, accurate" for name in ("one clock", "offset 0.3", "learned", "cascade 0.9"))
 
 
 def rows_of(*studies: str) -> list[dict[str, Any]]:
