@@ -243,11 +243,11 @@ def main() -> None:
     for seed in protocol["seeds"] if a.seed is None else [a.seed]:
         for case in [a.case] if a.case else cases:
             run = texture_networks(bench, seed, a.fid) if case == "trained" else any_schedule(bench, case, seed, a.fid)
-            new = [{"case": case, "seed": seed} | row for row in run]
+            new = [{"case": case, "seed": seed, "latents": bench.fingerprint} | row for row in run]
             print(json.dumps(new), flush=True)
             rows = json.loads(file.read_text())["rows"] if file.is_file() else []  # another process may have added some
             known = {(row["case"], row["seed"], row["arm"]): row for row in [*rows, *new]}
-            write_json(file, {"study": a.study, "latents": bench.fingerprint, "rows": list(known.values())})
+            write_json(file, {"study": a.study, "rows": list(known.values())})
 
 
 if __name__ == "__main__":
