@@ -16,13 +16,15 @@ def known(rows: Rows, case: str, arm: str, metric: str) -> Found:
     return {row["seed"]: row["scores"][metric] for row in mine}
 
 
-def ceiling_table(rows: Rows, metrics: Mapping[str, str]) -> str:
-    """The most that semantic latents can give to texture, by each of some metrics (key -> name)."""
+def ceiling_table(rows: Rows, metrics: Mapping[str, tuple[str, str]]) -> str:
+    """The most that semantic latents can give to texture, by each of some metrics.
+
+    metrics: what the table calls it -> its key in the scores, and how the names of the arms end.
+    """
     head = ["networks", "metric", "seeds", "offset 0.3", "cascade / offset 0.3"]
     lines = head_of([*head, *(f"real, {shown} / offset 0.3" for shown in LEVELS.values())])
     for case in [case for case in cases(rows) if case != TRAINED]:
-        for metric, shown in metrics.items():
-            end = ", fid" if metric == "fid" else ""
+        for shown, (metric, end) in metrics.items():
             offset, *others = (known(rows, case, arm + end, metric) for arm in ("offset 0.3", "cascade", *LEVELS))
             if offset:
                 ratios = [paired(other, offset) for other in others]

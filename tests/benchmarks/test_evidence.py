@@ -130,7 +130,7 @@ def test_the_table_of_ceilings_pairs_networks_of_one_seed():
     found += rows("labels", "nothing", s0=20, s1=40) + rows("trained", "texture only, power 2", s0=3, s2=9)
     found += rows("labels", "offset 0.3, fid", "fid", s0=50) + rows("labels", "clean, fid", "fid", s0=40)
     found += rows("trained", "texture only, power 2, fid", "fid", s0=70)
-    judge, fid = tables.ceiling_table(found, {"judge": "the judge", "fid": "FID"}).splitlines()[-2:]
+    judge, fid = tables.ceiling_table(found, {"the judge": ("judge", ""), "FID": ("fid", ", fid")}).splitlines()[-2:]
     assert judge.split(" | ")[4:6] == ["-", "0.500 [0.500, 0.500]"]
     assert judge.split(" | ")[-1] == "2.000 [2.000, 2.000] |"
     assert fid.split(" | ")[3:6] == ["50.00", "-", "0.800 (one seed)"]
