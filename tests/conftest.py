@@ -2,7 +2,7 @@
 
 import os
 
-os.environ.setdefault("GOMP_SPINCOUNT", "20000")  # see lwd.cli; read when torch is loaded
+os.environ.setdefault("GOMP_SPINCOUNT", "2000")  # see lwd.cli; read when torch is loaded
 
 import torch
 from hypothesis import HealthCheck, settings

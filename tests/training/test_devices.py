@@ -134,5 +134,5 @@ def test_idle_threads_do_not_spin_for_python_users(first, warned):
     )
     variables = {"PATH": "/usr/bin", "PYTHONPATH": ":".join(sys.path)}
     done = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "20000"
-    assert done.stderr.count("GOMP_SPINCOUNT=20000") == warned
+    assert done.stdout.strip() == "2000"
+    assert done.stderr.count("GOMP_SPINCOUNT=2000") == warned

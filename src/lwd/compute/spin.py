@@ -3,9 +3,9 @@
 import os
 import sys
 
-NAME, COUNT = "GOMP_SPINCOUNT", "20000"
-"""If another process is busy, threads that spin while they wait make small layers ten times slower. On an idle machine
-a shorter spin (1000) would cost a tenth of the speed."""
+NAME, COUNT = "GOMP_SPINCOUNT", "2000"
+"""If another process is busy, threads that spin while they wait make small layers many times slower. On an idle machine
+no spin at all costs speed as well; benchmarks/spin.py measures both."""
 LATE = "torch" in sys.modules and NAME not in os.environ
 """Whether torch was loaded without the setting, so that it has no effect in this process."""
 os.environ.setdefault(NAME, COUNT)
